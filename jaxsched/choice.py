@@ -1,0 +1,50 @@
+"""Policies by the names and files that a user gives on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxsched.errors import InputError
+from jaxsched.policies.library import get_policy, list_policies
+
+
+def choose_policies(
+    names: Sequence[str], checkpoint: str | None = None, module: str | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """name -> (policy, policy_params), in the given order; ``all`` stands for every known name.
+
+    ``module`` (a dotted name or a .py file) is imported first: it registers the user's own policies.
+    Raises InputError for unknown names and files.
+    """
+    load_module(module)
+    wanted = [each for name in names for each in (list_policies() if name == "all" else [name])]
+    return {name: _resolve(name, checkpoint) for name in wanted}
+
+
+def _resolve(name: str, checkpoint: str | None) -> tuple[Any, Any]:
+    policy = get_policy(name)
+    return policy, policy.default_params
+
+
+def load_module(module: str | None) -> None:
+    """Imports a module by dotted name (the current folder is on the path) or by file."""
+    if module is None:
+        return
+    file = Path(module)
+    try:
+        if file.suffix == ".py":
+            spec = importlib.util.spec_from_file_location(file.stem, file)
+            assert spec is not None and spec.loader is not None
+            loaded = importlib.util.module_from_spec(spec)
+            sys.modules[file.stem] = loaded
+            spec.loader.exec_module(loaded)
+        else:
+            sys.path.insert(0, str(Path.cwd()))
+            importlib.import_module(module)
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        raise InputError(f"--policy-module {module}: {error}") from error

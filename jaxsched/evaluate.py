@@ -1,0 +1,104 @@
+"""``python -m jaxsched.evaluate``: policies on the same held-out windows, compared in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxsched.cli import Parser, names, output_folder, run, whole
+
+DEFAULT_REFERENCE = "spt_pair"
+
+
+def parser() -> Parser:
+    flags = Parser(
+        prog="python -m jaxsched.evaluate",
+        description="Compare policies on held-out windows; write evaluation.csv, summary.csv and plots.",
+    )
+    flags.add_argument("--scenario", default="hetero-8", metavar="NAME[@LOAD]", help="a shipped scenario")
+    flags.add_argument(
+        "--policies", type=names, default=None, metavar="A,B,...|all", help="see --list-policies"
+    )
+    flags.add_argument("--checkpoint", metavar="DIR", help="trained network for the policy gnn")
+    flags.add_argument("--policy-module", metavar="M", help="module or .py file that registers policies")
+    flags.add_argument(
+        "--reference", metavar="P", help=f"{DEFAULT_REFERENCE} when it is among the policies, else the first"
+    )
+    flags.add_argument("--episodes", type=whole(), default=16, metavar="N", help="windows")
+    flags.add_argument(
+        "--seed", type=whole(0), default=0, help="of the windows of synthetic scenarios, and of draws"
+    )
+    flags.add_argument("--out", default="outputs/evaluate", metavar="DIR", help="folder for the results")
+    flags.add_argument("--list-policies", action="store_true", help="print every policy with its definition")
+    return flags
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parser().parse_args(arguments)
+    from jaxsched.choice import choose_policies, load_module
+
+    if flags.list_policies:
+        from jaxsched.policies.library import list_policies
+
+        load_module(flags.policy_module)
+        for name, definition in list_policies().items():
+            print(f"{name}: {definition}")
+        return
+    chosen = choose_policies(flags.policies or _default_names(), flags.checkpoint, flags.policy_module)
+    reference = flags.reference or (DEFAULT_REFERENCE if DEFAULT_REFERENCE in chosen else next(iter(chosen)))
+    _evaluate(flags, chosen, reference)
+
+
+def _default_names() -> list[str]:
+    return [
+        "fifo+first_fit",
+        "fifo+best_fit",
+        "fifo-easy+best_fit",
+        "fifo+fgd",
+        "sjf+best_fit",
+        "sjf+fastest",
+        "spt_pair",
+    ]
+
+
+def _evaluate(flags: Any, chosen: dict[str, tuple[Any, Any]], reference: str) -> None:
+    import jax
+
+    from jaxsched.evaluation.compare import compare_policies, host_worlds
+    from jaxsched.evaluation.plots import Run, comparison_plots
+    from jaxsched.evaluation.tables import summary_table, write_csv
+    from jaxsched.sinks import Progress
+    from jaxsched.workloads.scenarios import load_scenario, scenario_pool
+
+    scenario = load_scenario(flags.scenario)
+    out = output_folder(flags.out)
+    config, params, infos = scenario_pool(scenario, "test", flags.episodes, flags.seed)
+    worlds = host_worlds(params)
+    runs: dict[str, list[Run]] = {}
+    with Progress(len(chosen) * len(infos), "evaluate") as progress:
+
+        def watch(name: str, episode: int, schedule: Any) -> None:
+            run_ = Run(schedule, worlds[episode], float(infos[episode].tick_s))
+            runs.setdefault(name, []).append(run_)
+            progress.update(sum(map(len, runs.values())), policy=name)
+
+        evaluation, summary = compare_policies(
+            chosen,
+            config,
+            params,
+            infos,
+            jax.random.key(flags.seed),
+            reference,
+            scenario=flags.scenario,
+            watch=watch,
+        )
+    write_csv(evaluation, out / "evaluation.csv")
+    write_csv(summary, out / "summary.csv")
+    print(f"{flags.scenario}: {len(infos)} held-out windows")
+    print(summary_table(summary, reference))
+    comparison_plots(out / "plots", runs, infos[0].node_names)
+    print(f"results: {out}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,164 @@
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from jaxsched.errors import InputError
+from jaxsched.evaluation.compare import (
+    RESAMPLES,
+    bootstrap_interval,
+    compare_policies,
+    log_length,
+    paired_effect,
+    summarise,
+)
+from jaxsched.evaluation.metrics import COLUMNS
+from jaxsched.policies.library import get_policy
+from jaxsched.workloads.pool import build_pool
+from jaxsched.workloads.schema import JobTable, NodeTable, job_table, node_table
+
+
+def nodes() -> NodeTable:
+    numbers = {
+        name: np.array([value] * 2) for name, value in (("cpu_milli", 64_000), ("memory_mib", 1), ("gpu", 2))
+    }
+    return node_table(["a", "b"], numbers, ["T4", "V100"], "test nodes")
+
+
+def jobs(seed: int, size: int = 12) -> JobTable:
+    rng = np.random.default_rng(seed)
+    columns = {
+        "job": [f"j{i}" for i in range(size)],
+        "arrival_s": [str(t) for t in np.sort(rng.integers(0, 60, size))],
+        "duration_s": [str(t) for t in rng.integers(1, 100, size)],
+        "num_gpu": [str(g) for g in rng.choice([1, 1, 2], size)],
+        "num_instances": [str(g) for g in rng.choice([1, 1, 2], size)],
+    }
+    columns["num_instances"] = [
+        i if g == "1" else "1" for i, g in zip(columns["num_instances"], columns["num_gpu"], strict=True)
+    ]
+    return job_table(columns, "test jobs", np.arange(1, size + 1))[0]
+
+
+def policies(*names: str):
+    return {name: (get_policy(name), get_policy(name).default_params) for name in names}
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return build_pool([(nodes(), jobs(seed)) for seed in range(3)])
+
+
+@pytest.fixture(scope="module")
+def compared(pool):
+    chosen = policies("fifo-strict+best_fit", "sjf+best_fit", "fifo+random")
+    return compare_policies(chosen, *pool, jax.random.key(0), "fifo-strict+best_fit", scenario="tiny")
+
+
+def test_a_row_for_each_policy_and_window(compared):
+    evaluation, summary = compared
+    assert tuple(evaluation.columns[:3]) == ("scenario", "episode", "policy")
+    assert tuple(evaluation.columns[2:]) == COLUMNS
+    assert len(evaluation) == 9 and set(evaluation["episode"]) == {0, 1, 2}
+    assert (evaluation["completed"] == 12).all()
+    assert summary["policy"].tolist() == ["fifo-strict+best_fit", "sjf+best_fit", "fifo+random"]
+    assert set(COLUMNS) <= set(summary.columns)
+
+
+def test_windows_differ_and_are_the_same_for_every_policy(compared):  # LE-14
+    evaluation, _ = compared
+    strict = evaluation[evaluation["policy"] == "fifo-strict+best_fit"]
+    assert strict["mean_jct_s"].nunique() == 3
+    assert evaluation.groupby("episode")["jobs"].nunique().eq(1).all()
+
+
+def test_the_same_call_gives_the_same_numbers(pool, compared):  # LE-14
+    chosen = policies("fifo-strict+best_fit", "sjf+best_fit", "fifo+random")
+    again, _ = compare_policies(chosen, *pool, jax.random.key(0), "fifo-strict+best_fit", scenario="tiny")
+    pd.testing.assert_frame_equal(again, compared[0])
+
+
+def test_a_policy_has_no_effect_against_itself(compared):
+    row = compared[1].set_index("policy").loc["fifo-strict+best_fit"]
+    assert (row["log_jct_ratio"], row["log_jct_ratio_low"], row["log_jct_ratio_high"], row["wins"]) == (
+        0,
+        0,
+        0,
+        0,
+    )
+
+
+def test_effects_are_paired_by_window(compared):
+    evaluation, summary = compared
+    jct = evaluation.pivot(index="episode", columns="policy", values="mean_jct_s").astype(float)
+    ratios = np.log(jct["sjf+best_fit"] / jct["fifo-strict+best_fit"])
+    row = summary.set_index("policy").loc["sjf+best_fit"]
+    assert row["log_jct_ratio"] == pytest.approx(ratios.mean())
+    assert row["log_jct_ratio_low"] <= row["log_jct_ratio"] <= row["log_jct_ratio_high"]
+    assert row["wins"] == (ratios < 0).sum()
+
+
+def test_watch_sees_every_schedule(pool):
+    seen = []
+    compare_policies(
+        policies("fifo+best_fit"),
+        *pool,
+        jax.random.key(0),
+        watch=lambda name, episode, schedule: seen.append((name, episode, int(schedule.events))),
+    )
+    assert seen == [("fifo+best_fit", w, 36) for w in range(3)]  # admitted, started, ended
+
+
+def test_gangs_are_logged_on_all_their_nodes(pool):
+    config, params, infos = pool
+    counts = [np.minimum(info.jobs.frame["num_instances"], 2).sum() for info in infos]
+    assert log_length(config, params) == max(counts) > config.num_jobs
+
+
+def test_a_full_running_table_is_refused():
+    config, params, infos = build_pool([(nodes(), jobs(0))], running=2)
+    with pytest.raises(InputError, match="running table of 2 rows"):
+        compare_policies(policies("fifo+best_fit"), config, params, infos, jax.random.key(0))
+
+
+def test_an_unknown_reference_is_refused(pool):
+    with pytest.raises(InputError, match=r"reference 'sjf\+bestfit'.*did you mean 'sjf\+best_fit'"):
+        compare_policies(policies("sjf+best_fit"), *pool, jax.random.key(0), "sjf+bestfit")
+
+
+def rows(*values) -> pd.DataFrame:
+    names = ("policy", "episode", "jobs", "unfinished", "mean_jct_s")
+    frame = pd.DataFrame([dict(zip(names, value, strict=True)) for value in values])
+    frame["completed"] = frame["jobs"] - frame["unfinished"]
+    return frame.reindex(columns=["scenario", "episode", *COLUMNS]).fillna({"impossible": 0})
+
+
+def test_policies_with_unfinished_jobs_are_not_compared():  # ME-01
+    with pytest.raises(InputError, match="b left 1 of 2 jobs of window 0 unfinished"):
+        summarise(rows(("a", 0, 2, 0, 5.0), ("b", 0, 2, 1, 1.0)))
+
+
+def test_policies_on_different_jobs_are_not_compared():  # ME-01
+    with pytest.raises(InputError, match="differ in window 1"):
+        summarise(rows(("a", 0, 2, 0, 5.0), ("b", 0, 2, 0, 1.0), ("a", 1, 2, 0, 5.0), ("b", 1, 3, 0, 1.0)))
+
+
+def test_effect_by_hand():
+    resamples = np.random.default_rng(0).integers(2, size=(RESAMPLES, 2))
+    effect = paired_effect(np.array([50.0, 200.0]), np.array([100.0, 100.0]), resamples)
+    assert effect["log_jct_ratio"] == pytest.approx(0.0)
+    assert effect["jct_change_pct"] == pytest.approx(0.0)
+    assert effect["wins"] == 1
+    assert (effect["log_jct_ratio_low"], effect["log_jct_ratio_high"]) == pytest.approx(
+        (-np.log(2), np.log(2))
+    )
+
+
+def test_bootstrap_interval_covers_a_normal_mean():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(100):
+        values = rng.normal(3.0, 1.0, 40)
+        low, high = bootstrap_interval(values, rng.integers(40, size=(1000, 40)))
+        covered += low <= 3.0 <= high
+    assert 85 <= covered <= 99
