@@ -34,7 +34,9 @@ class Parser(argparse.ArgumentParser):
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks of input errors"
         )
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
         parsed, rest = self.parse_known_args(args, namespace)
         for argument in rest:
             if argument.startswith("-"):
@@ -74,6 +76,11 @@ def exact_seconds(text: str) -> Fraction:
 def names(text: str) -> list[str]:
     """A flag type: a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def wholes(text: str) -> list[int]:
+    """A flag type: a comma-separated list of whole numbers of at least 1."""
+    return [whole()(name) for name in names(text)]
 
 
 def output_folder(path: str | Path) -> Path:

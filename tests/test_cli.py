@@ -212,6 +212,7 @@ def test_bench_writes_the_agreed_rows(tmp_path):
     assert all(0 < row["per_s_min"] <= row["per_s_median"] <= row["per_s_max"] for row in rows)
     assert rows[0]["state_bytes"] > 0
     assert "did you mean 'sim'?" in refused(jaxsched("bench", "--layers", "sime"))
+    assert "--num-envs: expected a whole number" in refused(jaxsched("bench", "--num-envs", "1,x"))
 
 
 def test_traces_describe_says_what_was_read(tables):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ import pandas as pd
 from jaxsched.errors import InputError, nearest
 from jaxsched.evaluation.metrics import COLUMNS, schedule_metrics
 from jaxsched.sim.rollout import run
-from jaxsched.types import EnvConfig, EnvParams, Request, Schedule, World
+from jaxsched.types import EnvConfig, EnvParams, Schedule, World
 from jaxsched.workloads.pool import WorldInfo
 
 BLOCK = 16  # windows that run side by side: their states fit a core's cache
@@ -86,7 +85,6 @@ def window_schedules(
     Raises InputError when the running table bound.
     """
     windows = params.pool.num_jobs.shape[0]
-    config = replace(config, max_parts=log_length(config, params))
     block = min(BLOCK, windows)
     for first in range(0, windows, block):
         rows = np.minimum(np.arange(first, first + block), windows - 1)  # the last block repeats its last row
@@ -99,12 +97,6 @@ def window_schedules(
                     "set running higher"
                 )
             yield schedule
-
-
-def log_length(config: EnvConfig, params: EnvParams) -> int:
-    """How many placements a run can log: every job on as many nodes as it has instances, at most."""
-    instances = np.asarray(params.pool.request)[..., Request.INSTANCES]
-    return max(1, int(np.minimum(instances, config.num_nodes).sum(axis=-1).max(initial=1)))
 
 
 @partial(jax.jit, static_argnames=("policy", "config"))

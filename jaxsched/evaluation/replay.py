@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from jaxsched.errors import InputError
-from jaxsched.evaluation.compare import host_worlds, log_length
+from jaxsched.evaluation.compare import host_worlds
 from jaxsched.evaluation.metrics import COLUMNS, schedule_metrics
 from jaxsched.evaluation.plots import Run
 from jaxsched.evaluation.records import decimal_text, job_records
@@ -170,7 +170,6 @@ def first_tables(config: EnvConfig, params: EnvParams, queue: int | None) -> Env
         config,
         queue=queue or FIRST_QUEUE,
         running=max(ROWS_PER_GPU * gpus, FIRST_QUEUE),
-        max_parts=log_length(config, params),
     )
 
 

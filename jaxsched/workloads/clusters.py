@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from jaxsched.workloads.schema import NodeTable, node_table
 GPUS_PER_NODE = 8
 CPU_MILLI = 96_000
 MEMORY_MIB = 393_216
+K = TypeVar("K", bound=Hashable)
 
 
 def synthetic_cluster(
@@ -70,7 +72,7 @@ def sample_by_share(nodes: NodeTable, size: int) -> NodeTable:
     return NodeTable(frame.iloc[sorted(rows)].reset_index(drop=True), f"{size} nodes of {nodes.source}")
 
 
-def apportion(counts: Mapping[Hashable, int], seats: int) -> dict[Hashable, int]:
+def apportion(counts: Mapping[K, int], seats: int) -> dict[K, int]:
     """Seats in proportion to counts by largest remainders; ties: the larger count, then the earlier key."""
     total = sum(counts.values())
     quota = {key: seats * n // total for key, n in counts.items()}

@@ -31,6 +31,7 @@ def fgd_table(
     for row, ((cpu, milli, num_gpu, mask), count) in zip(table, classes, strict=False):
         row[Request.NUM_GPU], row[Request.GPU_MILLI], row[Request.CPU_MILLI] = num_gpu, milli, cpu
         row[Request.MODELS], row[Request.INSTANCES] = mask, count
+    table = np.minimum(table, _INT32)  # such a request fits nowhere, with the limit as without it
     return table, fgd_thresholds(sum(count for _, count in classes))
 
 

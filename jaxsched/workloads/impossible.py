@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from jaxsched.types import MILLI
 from jaxsched.workloads.report import ImpossibleJob
@@ -67,30 +68,35 @@ def find_impossible(jobs: JobTable, nodes: NodeTable, models: list[str]) -> list
     capacity = empty_capacity(jobs, masks, shapes)
     total = (capacity * shapes.count).sum(axis=1)
     wrong = np.flatnonzero(total < jobs.frame["num_instances"].to_numpy())
-    return [_explained(jobs, int(row), int(masks[row]), int(total[row]), shapes, models) for row in wrong]
+    frame = jobs.frame
+    return [
+        ImpossibleJob(
+            frame["job"].iloc[row],
+            int(row),
+            _reason(frame.iloc[row], int(masks[row]), int(total[row]), shapes, models),
+        )
+        for row in wrong
+    ]
 
 
-def _explained(
-    jobs: JobTable, row: int, mask: int, total: int, shapes: NodeShapes, models: list[str]
-) -> ImpossibleJob:
-    job = jobs.frame.iloc[row]
-    return ImpossibleJob(job["job"], row, _reason(job, mask, total, shapes, models))
-
-
-def _reason(job: object, mask: int, total: int, shapes: NodeShapes, models: list[str]) -> str:
+def _reason(job: pd.Series, mask: int, total: int, shapes: NodeShapes, models: list[str]) -> str:
     allowed = (mask >> shapes.column) & 1 == 1
-    spec, num_gpu = job["gpu_spec"], job["num_gpu"]  # type: ignore[index]
     if not allowed.any():
         present = sorted({models[c] for c in shapes.column} - {""})
-        return f"gpu_spec {spec} is on no node; known models: {', '.join(present) or 'none'}"
+        return f"gpu_spec {job['gpu_spec']} is on no node; known models: {', '.join(present) or 'none'}"
     if total:
-        return f"all {job['num_instances']} instances must start together, the empty cluster holds {total}"  # type: ignore[index]
-    of_spec = f" of model {spec}" if spec else ""
-    limits = (("GPUs", num_gpu, shapes.gpus), ("cpu_milli", job["cpu_milli"], shapes.cpu))  # type: ignore[index]
-    limits += (("memory_mib", job["memory_mib"], shapes.memory),)  # type: ignore[index]
+        instances = job["num_instances"]
+        return f"all {instances} instances must start together, the empty cluster holds {total}"
+    on_nodes = f" of model {job['gpu_spec']}" if job["gpu_spec"] else ""
+    limits = [
+        ("GPUs", job["num_gpu"], shapes.gpus),
+        ("cpu_milli", job["cpu_milli"], shapes.cpu),
+        ("memory_mib", job["memory_mib"], shapes.memory),
+    ]
     for what, asked, offered in limits:
         if asked > offered[allowed].max():
-            return f"needs {asked} {what} on one node, the largest node{of_spec} has {offered[allowed].max()}"
-    return f"no single node{of_spec} has " + " and ".join(
-        f"{asked} {what}" for what, asked, _ in limits if asked
-    )
+            return (
+                f"needs {asked} {what} on one node, the largest node{on_nodes} has {offered[allowed].max()}"
+            )
+    asked_for = " and ".join(f"{asked} {what}" for what, asked, _ in limits if asked)
+    return f"no single node{on_nodes} has {asked_for}"

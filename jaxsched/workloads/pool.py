@@ -74,14 +74,9 @@ def build_pool(
     config = _config(made, columns, sizes or {}, queue, running, offer_wait)
     pool = _stack(made, common, config)
     counted = [jobs for _, jobs in windows] if fgd_jobs is None else fgd_jobs
-    table, thresholds = fgd_table(counted, columns, config.gpus_per_node)
-    _check_int32("fgd_class", table, "FGD class table")
+    table, cuts = fgd_table(counted, columns, config.gpus_per_node)
+    small = {"fgd_class": table, "fgd_threshold": cuts, "power_w": power_table(columns, config.num_models)}
     scalars = {"tick_s": float(tick), "beta": beta, "reward_scale": reward_scale}
-    small = {
-        "power_w": power_table(columns, config.num_models),
-        "fgd_class": table,
-        "fgd_threshold": thresholds,
-    }
     params = _on_device(pool, scalars, small)
     return config, params, [_info(w, common, exact) for w in made]
 

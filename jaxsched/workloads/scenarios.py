@@ -26,10 +26,11 @@ from jaxsched.workloads.clusters import (
 )
 from jaxsched.workloads.demand import gpus_by_model
 from jaxsched.workloads.pool import WorldInfo, build_pool
+from jaxsched.workloads.report import LoadReport
 from jaxsched.workloads.schema import JobTable, NodeTable
 from jaxsched.workloads.speeds import get_speeds
 from jaxsched.workloads.synthetic import JobMix, generate_window, stream
-from jaxsched.workloads.trace_windows import TraceOptions, trace_windows
+from jaxsched.workloads.trace_windows import TraceOptions, trace_jobs, trace_windows
 
 SPLITS = ("train", "validation", "test")
 SOURCES = ("synthetic", "alibaba-2023")
@@ -160,6 +161,11 @@ def scenario_windows(
         return [window for window, _ in made], [load for _, load in made]
     windows = trace_windows(scenario.trace, scenario.jobs_per_window, SPLITS.index(split), num_windows, seed)
     return windows, [_drawn_load(scenario, split, seed, i) for i in range(len(windows))]
+
+
+def scenario_report(scenario: Scenario) -> LoadReport | None:
+    """What was left out of a scenario's trace and why; None for synthetic jobs."""
+    return None if scenario.source == "synthetic" else trace_jobs(scenario.trace)[2]
 
 
 def _synthetic_window(

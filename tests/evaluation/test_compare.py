@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import jax
 import numpy as np
 import pandas as pd
@@ -8,36 +10,31 @@ from jaxsched.evaluation.compare import (
     RESAMPLES,
     bootstrap_interval,
     compare_policies,
-    log_length,
     paired_effect,
     summarise,
+    window_schedules,
 )
 from jaxsched.evaluation.metrics import COLUMNS
 from jaxsched.policies.library import get_policy
 from jaxsched.workloads.pool import build_pool
-from jaxsched.workloads.schema import JobTable, NodeTable, job_table, node_table
+from jaxsched.workloads.schema import JobTable, NodeTable, read_jobs_csv, read_nodes_csv
 
 
-def nodes() -> NodeTable:
-    numbers = {
-        name: np.array([value] * 2) for name, value in (("cpu_milli", 64_000), ("memory_mib", 1), ("gpu", 2))
-    }
-    return node_table(["a", "b"], numbers, ["T4", "V100"], "test nodes")
+def nodes(folder: Path) -> NodeTable:
+    path = folder / "nodes.csv"
+    path.write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,1,2,T4\nb,64000,1,2,V100\n")
+    return read_nodes_csv(path)
 
 
-def jobs(seed: int, size: int = 12) -> JobTable:
+def jobs(folder: Path, seed: int, size: int = 12) -> JobTable:
     rng = np.random.default_rng(seed)
-    columns = {
-        "job": [f"j{i}" for i in range(size)],
-        "arrival_s": [str(t) for t in np.sort(rng.integers(0, 60, size))],
-        "duration_s": [str(t) for t in rng.integers(1, 100, size)],
-        "num_gpu": [str(g) for g in rng.choice([1, 1, 2], size)],
-        "num_instances": [str(g) for g in rng.choice([1, 1, 2], size)],
-    }
-    columns["num_instances"] = [
-        i if g == "1" else "1" for i, g in zip(columns["num_instances"], columns["num_gpu"], strict=True)
-    ]
-    return job_table(columns, "test jobs", np.arange(1, size + 1))[0]
+    lines = ["job,arrival_s,duration_s,num_gpu,num_instances"]
+    for job, arrival in enumerate(np.sort(rng.integers(0, 60, size))):
+        gpus, instances = rng.choice([(1, 1), (1, 2), (2, 1)])
+        lines.append(f"j{job},{arrival},{rng.integers(1, 100)},{gpus},{instances}")
+    path = folder / "jobs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return read_jobs_csv(path)[0]
 
 
 def policies(*names: str):
@@ -45,8 +42,9 @@ def policies(*names: str):
 
 
 @pytest.fixture(scope="module")
-def pool():
-    return build_pool([(nodes(), jobs(seed)) for seed in range(3)])
+def pool(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    return build_pool([(nodes(folder), jobs(folder, seed)) for seed in range(3)])
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +107,20 @@ def test_watch_sees_every_schedule(pool):
     assert seen == [("fifo+best_fit", w, 36) for w in range(3)]  # admitted, started, ended
 
 
-def test_gangs_are_logged_on_all_their_nodes(pool):
+def test_gangs_are_recorded_on_all_their_nodes(pool):
     config, params, infos = pool
-    counts = [np.minimum(info.jobs.frame["num_instances"], 2).sum() for info in infos]
-    assert log_length(config, params) == max(counts) > config.num_jobs
+    (schedule, *_) = window_schedules(
+        *policies("fifo+best_fit")["fifo+best_fit"], config, params, jax.random.key(0)
+    )
+    placed = np.bincount(
+        schedule.part_job[: schedule.num_parts], schedule.part_instances[: schedule.num_parts]
+    )
+    wanted = infos[0].jobs.frame["num_instances"].to_numpy()[infos[0].table_row]
+    assert placed.tolist() == wanted.tolist() and (wanted == 2).any()
 
 
-def test_a_full_running_table_is_refused():
-    config, params, infos = build_pool([(nodes(), jobs(0))], running=2)
+def test_a_full_running_table_is_refused(tmp_path):
+    config, params, infos = build_pool([(nodes(tmp_path), jobs(tmp_path, 0))], running=2)
     with pytest.raises(InputError, match="running table of 2 rows"):
         compare_policies(policies("fifo+best_fit"), config, params, infos, jax.random.key(0))
 

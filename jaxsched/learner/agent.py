@@ -1,0 +1,36 @@
+"""The trained network as a policy like any other."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsched.learner.candidates import choose_candidates, to_action
+from jaxsched.learner.ddqn import first_maximum
+from jaxsched.learner.features import describe
+from jaxsched.learner.networks import NetworkConfig, QNetwork
+from jaxsched.policies.library import Policy
+from jaxsched.sim.clock import Cluster
+from jaxsched.sim.fit import num_actions
+from jaxsched.types import EnvParams
+
+
+def _greedy(network: QNetwork, weights: Any, key: jax.Array, cluster: Cluster, params: EnvParams) -> jax.Array:
+    candidates = choose_candidates(cluster, params, network.config.max_jobs, network.config.max_nodes)
+    values = network.apply(weights, describe(cluster, params, candidates)).reshape(-1)
+    action = to_action(candidates, first_maximum(values), cluster.state.free_cpu.shape[0])
+    return jnp.where(candidates.legal.any(), action, num_actions(cluster.state) - 1)
+
+
+@functools.cache
+def _greedy_of(config: NetworkConfig) -> Any:
+    return functools.partial(_greedy, QNetwork(config))
+
+
+def gnn_policy(config: NetworkConfig, weights: Any) -> Policy:
+    """The greedy policy of a trained network; ``weights`` are its parameters."""
+    text = "greedy placement of the trained graph network, over its candidate set"
+    return Policy(_greedy_of(config), "gnn", text, weights, costly=True)

@@ -1,0 +1,77 @@
+"""The Q-network: a small graph network with a dueling head on the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxsched.learner.features import Features
+from jaxsched.learner.graph import bipartite, message_pass, split_nodes
+
+ILLEGAL = -1e9  # where, never added: an illegal action's value
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Size of the network and of its candidate set."""
+
+    width: int = 32  # of every hidden layer
+    max_jobs: int = 24  # K
+    max_nodes: int = 16  # M
+    layer_norm: bool = False
+
+
+class QNetwork(nn.Module):
+    """Q-values of all candidate placements of one decision: f32[K, M], ``ILLEGAL`` where not legal.
+
+    Jobs, nodes and pairs are embedded, one round of messages runs over the pairs that may ever run, and each legal
+    pair gets an advantage: Q = V + A - mean of A over legal pairs (Wang et al. 2016).
+    """
+
+    config: NetworkConfig
+
+    @nn.compact
+    def __call__(self, features: Features) -> jax.Array:
+        width = self.config.width
+        k = features.job.shape[0]
+
+        def dense(name: str, size: int = width, bias: bool = True) -> nn.Dense:
+            return nn.Dense(size, use_bias=bias, name=name)
+
+        context = nn.relu(dense("embed_context")(features.context))
+        jobs = nn.relu(dense("embed_job")(features.job)) * features.has_job[:, None]
+        nodes = nn.relu(dense("embed_node")(features.node))
+        has_node = features.legal.any(0) | features.allowed.any(0)
+        graph = bipartite(jobs, nodes * has_node[:, None], features.pair, context)
+
+        def update_edge(edges: jax.Array, jobs: jax.Array, nodes: jax.Array) -> jax.Array:
+            hidden = dense("edge")(edges) + dense("edge_job", bias=False)(jobs)[:, None]
+            return nn.relu(hidden + dense("edge_node", bias=False)(nodes)[None])
+
+        def update_node(rows: jax.Array, sent: jax.Array, received: jax.Array, context: jax.Array) -> jax.Array:
+            job_rows = dense("job")(jnp.concatenate([rows[:k], sent[:k]], -1))
+            node_rows = dense("node")(jnp.concatenate([rows[k:], received[k:]], -1))
+            both = jnp.concatenate([job_rows, node_rows]) + dense("node_context", bias=False)(context)
+            return nn.relu(both)
+
+        def update_global(rows: jax.Array, edges: jax.Array, context: jax.Array) -> jax.Array:
+            return context
+
+        graph = message_pass(graph, features.allowed, update_edge, update_node, update_global)
+        jobs, nodes = split_nodes(graph, k)
+        pooled = _masked_mean(jobs, features.has_job), _masked_mean(nodes, has_node)
+        summary = nn.relu(dense("summary")(jnp.concatenate([*pooled, context], -1)))
+        value = dense("value", 1)(nn.relu(dense("value_hidden")(summary)))[0]
+        hidden = dense("read_edge")(graph.edges).reshape(*features.legal.shape, width)
+        hidden = hidden + dense("read_job", bias=False)(jobs)[:, None] + dense("read_node", bias=False)(nodes)[None]
+        hidden = nn.relu(hidden + dense("read_context", bias=False)(summary))
+        advantage = dense("advantage", 1)(hidden)[..., 0]
+        mean = jnp.where(features.legal, advantage, 0.0).sum() / jnp.maximum(features.legal.sum(), 1)
+        return jnp.where(features.legal, value + advantage - mean, ILLEGAL)
+
+
+def _masked_mean(rows: jax.Array, mask: jax.Array) -> jax.Array:
+    return (rows * mask[:, None]).sum(0) / jnp.maximum(mask.sum(), 1)

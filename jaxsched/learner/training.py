@@ -1,0 +1,153 @@
+"""The training program: collect, write to the ring, update - scanned inside one donated, jitted chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxsched.learner import replay
+from jaxsched.learner.ddqn import LearnerConfig, Weights, epsilon, explore, make_optimizer, q_values, update
+from jaxsched.learner.candidates import choose_candidates, to_action
+from jaxsched.learner.networks import ILLEGAL, QNetwork
+from jaxsched.learner.replay import Ring, Row
+from jaxsched.sim.clock import Cluster
+from jaxsched.sim.env import ClusterEnv
+from jaxsched.sim.fit import view_queue
+from jaxsched.types import EnvParams, EnvState
+
+
+class LearnerState(NamedTuple):
+    """Everything that training changes; saved whole, so that a resumed run gives the same numbers."""
+
+    weights: Weights
+    opt_state: Any
+    ring: Ring
+    states: EnvState  # leaves [B, ...]
+    final: jax.Array  # bool[B] the state is the last of its episode
+    returns: jax.Array  # f32[B] return of the running episode
+    key: jax.Array
+    chunks: jax.Array  # i32[]
+    updates: jax.Array  # i32[]
+
+
+class Trainer(NamedTuple):
+    """The jitted pieces of a run. ``fill`` collects a chunk without updates, ``train_chunk`` with."""
+
+    init: Callable[[jax.Array, EnvParams], LearnerState]
+    fill: Callable[[LearnerState, EnvParams], tuple[LearnerState, dict[str, jax.Array]]]
+    train_chunk: Callable[[LearnerState, EnvParams], tuple[LearnerState, dict[str, jax.Array]]]
+    network: QNetwork
+    chunk_size: int  # environment steps per chunk
+    fill_chunks: int  # chunks before the first update
+    total_chunks: int
+
+
+def with_objective(params: EnvParams, config: LearnerConfig) -> EnvParams:
+    """Parameters whose reward is the learner's: its time constant and its scale."""
+    return params.replace(
+        beta=jnp.float32(1.0 / config.time_constant_s), reward_scale=jnp.float32(config.reward_scale)
+    )
+
+
+def _act(network: QNetwork, weights: Any, share: jax.Array, params: EnvParams, key: jax.Array, state: EnvState):
+    """Candidate index and environment action of one cluster."""
+    size = network.config
+    values = q_values(network, weights, state, params)
+    index = explore(key, values, share)
+    cluster = Cluster(state, view_queue(state, params))
+    candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes)
+    return index, to_action(candidates, index, state.free_cpu.shape[0])
+
+
+def _collect(env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner: LearnerState, params: EnvParams):
+    """``chunk_steps`` decisions of every cluster: the new learner state, rows [L, B], finished returns."""
+    env_steps = learner.chunks.astype(jnp.float32) * (config.num_envs * config.chunk_steps)
+    share = epsilon(config, env_steps)
+
+    def step(carry, key):
+        states, final, returns = carry
+        keys = jax.random.split(key, (3, config.num_envs))
+        act = partial(_act, network, learner.weights.online, share, params)
+        index, action = jax.vmap(act)(keys[0], states)
+        out = jax.vmap(env.step_env, in_axes=(0, 0, 0, None))(keys[1], states, action, params)
+        _, after, reward, terminated, truncated, info = out
+        row = Row(states, index.astype(jnp.int16), reward, info["discount"], terminated, final)
+        after = jax.vmap(env.reset_if, in_axes=(0, 0, 0, None))(keys[2], after, final, params)
+        ended = (terminated | truncated) & ~final
+        total = jnp.where(final, 0.0, returns + reward)
+        done = (jnp.where(ended, total, 0.0).sum(), ended.sum())
+        return (after, ended, jnp.where(ended, 0.0, total)), (row, done)
+
+    key, collect_key = jax.random.split(learner.key)
+    carry = (learner.states, learner.final, learner.returns)
+    carry, (rows, done) = jax.lax.scan(step, carry, jax.random.split(collect_key, config.chunk_steps))
+    states, final, returns = carry
+    learner = learner._replace(
+        states=states, final=final, returns=returns, key=key, chunks=learner.chunks + 1, ring=replay.add(learner.ring, rows)
+    )
+    metrics = {"return_sum": done[0].sum(), "episodes": done[1].sum(), "epsilon": share}
+    return learner, metrics
+
+
+def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
+    """The training program of ``config`` on ``env``; pure functions of the learner state and the parameters."""
+    network = QNetwork(config.network)
+    chunk_size = config.num_envs * config.chunk_steps
+    total_chunks = max(1, -(-config.total_steps // chunk_size))
+    fill_chunks = min(total_chunks, -(-config.learning_starts // chunk_size))
+    optimizer = make_optimizer(config, (total_chunks - fill_chunks) * config.updates)
+
+    def init(key: jax.Array, params: EnvParams) -> LearnerState:
+        net_key, reset_key, key = jax.random.split(key, 3)
+        reset_keys = jax.random.split(reset_key, config.num_envs)
+        states = jax.vmap(lambda k: env.reset_env(k, params)[1])(reset_keys)
+        one = jax.tree.map(lambda leaf: leaf[0], states)
+        weights = network.init(net_key, _features(network, one, params))
+        copies = Weights(*(jax.tree.map(jnp.array, weights) for _ in range(3)))
+        zero = jnp.zeros((), jnp.int32)
+        row = Row(one, jnp.int16(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
+        ring = replay.init(row, config.num_envs, config.capacity)
+        flags, returns = jnp.zeros(config.num_envs, bool), jnp.zeros(config.num_envs, jnp.float32)
+        return LearnerState(copies, optimizer.init(copies.online), ring, states, flags, returns, key, zero, zero)
+
+    @partial(jax.jit, donate_argnums=0)
+    def fill(learner: LearnerState, params: EnvParams):
+        return _collect(env, network, config, learner, params)
+
+    @partial(jax.jit, donate_argnums=0)
+    def train_chunk(learner: LearnerState, params: EnvParams):
+        learner, metrics = _collect(env, network, config, learner, params)
+
+        def one_update(carry, key):
+            weights, opt_state, updates = carry
+            batch = replay.sample(learner.ring, key, config.batch, config.n_step)
+            updates = updates + 1
+            weights, opt_state, losses = update(
+                network, optimizer, config, weights, opt_state, updates, batch, params
+            )
+            return (weights, opt_state, updates), losses
+
+        key, update_key = jax.random.split(learner.key)
+        carry = (learner.weights, learner.opt_state, learner.updates)
+        carry, losses = jax.lax.scan(one_update, carry, jax.random.split(update_key, config.updates))
+        weights, opt_state, updates = carry
+        learner = learner._replace(weights=weights, opt_state=opt_state, updates=updates, key=key)
+        return learner, {**metrics, **jax.tree.map(jnp.mean, losses)}
+
+    return Trainer(jax.jit(init), fill, train_chunk, network, chunk_size, fill_chunks, total_chunks)
+
+
+def _features(network: QNetwork, state: EnvState, params: EnvParams):
+    from jaxsched.learner.features import describe
+
+    cluster = Cluster(state, view_queue(state, params))
+    candidates = choose_candidates(cluster, params, network.config.max_jobs, network.config.max_nodes)
+    return describe(cluster, params, candidates)
+
+
+__all__ = ["ILLEGAL", "LearnerState", "Trainer", "make_train", "replace", "with_objective"]
