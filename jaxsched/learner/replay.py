@@ -52,7 +52,7 @@ def init(row: Row, num_envs: int, capacity: int) -> Ring:
 
 def ring_bytes(row: Row, num_envs: int, capacity: int) -> int:
     """Device memory that ``init`` will take."""
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(row)]
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: row))
     return capacity * num_envs * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 

@@ -80,7 +80,7 @@ def _collect(env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner:
         after = jax.vmap(env.reset_if, in_axes=(0, 0, 0, None))(keys[2], after, final, params)
         ended = (terminated | truncated) & ~final
         total = jnp.where(final, 0.0, returns + reward)
-        done = (jnp.where(ended, total, 0.0).sum(), ended.sum())
+        done = (jnp.where(ended, total, 0.0).sum(), ended.sum(), (~final).sum())
         return (after, ended, jnp.where(ended, 0.0, total)), (row, done)
 
     key, collect_key = jax.random.split(learner.key)
@@ -90,7 +90,7 @@ def _collect(env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner:
     learner = learner._replace(
         states=states, final=final, returns=returns, key=key, chunks=learner.chunks + 1, ring=replay.add(learner.ring, rows)
     )
-    metrics = {"return_sum": done[0].sum(), "episodes": done[1].sum(), "epsilon": share}
+    metrics = {"return_sum": done[0].sum(), "episodes": done[1].sum(), "decisions": done[2].sum(), "epsilon": share}
     return learner, metrics
 
 
@@ -140,6 +140,11 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
         return learner, {**metrics, **jax.tree.map(jnp.mean, losses)}
 
     return Trainer(jax.jit(init), fill, train_chunk, network, chunk_size, fill_chunks, total_chunks)
+
+
+def first_row(learner: LearnerState) -> Row:
+    """Shapes of one unbatched row of the ring."""
+    return jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0, 0], learner.ring.rows))
 
 
 def _features(network: QNetwork, state: EnvState, params: EnvParams):

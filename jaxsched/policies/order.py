@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import startable
 from jaxsched.types import NUM_STATIC_ORDERS, EnvParams, Order
 
-NO_JOB = jnp.float32(jnp.inf)
+NO_JOB = np.float32(np.inf)
 
 
 def order_keys(order: jax.Array, cluster: Cluster, params: EnvParams) -> jax.Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,15 @@ def _cluster(cluster: Cluster, split: str, seed: int, index: int) -> NodeTable:
     models = dict(cluster.models)
     if cluster.nodes:
         models = random_model_mix(stream(SPLITS.index(split), seed, index, 1), tuple(models), *cluster.nodes)
-    return synthetic_cluster(models, cluster.gpus_per_node, cluster.cpu_milli, cluster.memory_mib)
+    return _equal_nodes(tuple(models.items()), cluster.gpus_per_node, cluster.cpu_milli, cluster.memory_mib)
+
+
+@lru_cache(maxsize=256)
+def _equal_nodes(
+    models: tuple[tuple[str, int], ...], gpus: int, cpu_milli: int, memory_mib: int
+) -> NodeTable:
+    """One table for all windows of a fixed cluster."""
+    return synthetic_cluster(dict(models), gpus, cpu_milli, memory_mib)
 
 
 def _drawn_load(scenario: Scenario, split: str, seed: int, index: int) -> float:

@@ -1,0 +1,254 @@
+"""A training run from settings to result files: what ``train`` does once its command line is understood.
+
+Order matters: settings, metrics and checkpoints are on disk while the run goes on, tables before plots.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxsched import checkpoint
+from jaxsched.config import to_mapping, to_yaml
+from jaxsched.errors import InputError
+from jaxsched.evaluation.validation import clearly_better, window_jcts
+from jaxsched.learner.agent import gnn_policy
+from jaxsched.learner.ddqn import LearnerConfig
+from jaxsched.learner.replay import ring_bytes
+from jaxsched.learner.training import LearnerState, Trainer, first_row, make_train, with_objective
+from jaxsched.policies.library import get_policy
+from jaxsched.results import compare_on_test
+from jaxsched.sim.env import ClusterEnv
+from jaxsched.sinks import MetricsFile, Progress
+from jaxsched.types import EnvConfig, EnvParams
+from jaxsched.workloads.scenarios import Scenario, load_scenario, scenario_pool, scenario_report
+
+COLUMNS = (
+    "env_steps", "decisions", "updates", "target_syncs", "epsilon", "loss", "td_abs", "q_mean", "return_mean",
+    "val_mean_jct", "val_reference_jct", "steps_per_s", "wall_s",
+)  # fmt: skip
+CLASSICAL = (
+    "fifo+first_fit", "fifo+best_fit", "fifo-strict+best_fit", "fifo-easy+best_fit",
+    "sjf+best_fit", "sjf-strict+worst_fit", "sjf-easy+fastest", "sjf+fastest", "sjf+fgd",
+    "saf+best_fit", "saf-easy+gpu_packing", "saf+random", "wfp3+best_fit", "wfp3-easy+best_fit_vector",
+    "unicep+best_fit", "unicep-strict+dot_product", "f1+best_fit", "f1-easy+gpu_clustering",
+    "edf+best_fit", "edf-strict+first_fit", "saf+fastest", "wfp3+fastest", "fifo+fastest", "spt_pair",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a training run depends on."""
+
+    scenario: str = "hetero-8"
+    seed: int = 0
+    train_windows: int = 1024
+    validation_windows: int = 48
+    test_windows: int = 64
+    evaluations: int = 12  # on validation, evenly over the run; each is a checkpoint
+    reference: str = "spt_pair"
+    policies: tuple[str, ...] = CLASSICAL
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("train_windows", "validation_windows", "test_windows", "evaluations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        for name in (*self.policies, self.reference):
+            get_policy(name)
+        if self.reference not in self.policies:
+            raise ValueError(f"reference {self.reference!r} is not among the policies")
+
+
+class Problem(NamedTuple):
+    """What is trained on and what the checkpoint is chosen on."""
+
+    config: EnvConfig
+    train: EnvParams
+    validation: EnvParams
+    validation_config: EnvConfig
+
+
+class Standing(NamedTuple):
+    """Where a run stands, beside the learner state: kept in the ``latest`` checkpoint."""
+
+    chunks: int = 0
+    decisions: int = 0
+    best: tuple[float, ...] = ()  # validation JCT of each window under the best weights so far
+    wall_s: float = 0.0
+
+
+def start_run(config: RunConfig, out: str | None) -> None:
+    """Train from scratch into a new folder."""
+    folder = Path(out or f"outputs/train-{config.scenario}-{config.seed}")
+    if (folder / "config.yaml").exists():
+        raise InputError(f"{folder}: already holds a run; go on with --resume {folder}, or give another --out")
+    scenario = load_scenario(config.scenario)
+    problem = build_problem(config, scenario)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
+    trainer = make_train(ClusterEnv(problem.config), config.learner)
+    learner = trainer.init(jax.random.key(config.seed), problem.train)
+    _train_and_compare(config, scenario, folder, problem, trainer, learner, Standing())
+
+
+def continue_run(config: RunConfig, folder: Path) -> None:
+    """Go on from the folder's latest checkpoint to the numbers that an uninterrupted run would give."""
+    scenario = load_scenario(config.scenario)
+    problem = build_problem(config, scenario)
+    trainer = make_train(ClusterEnv(problem.config), config.learner)
+    like = jax.eval_shape(trainer.init, jax.random.key(config.seed), problem.train)
+    learner, notes = checkpoint.restore(folder, "latest", like)
+    standing = Standing(**{**notes, "best": tuple(notes["best"])})
+    _train_and_compare(config, scenario, folder, problem, trainer, learner, standing)
+
+
+def build_problem(config: RunConfig, scenario: Scenario) -> Problem:
+    """Windows of the train and validation splits; says what was read and on which device it runs."""
+    report = scenario_report(scenario)
+    if report is not None:
+        print(report)
+    env_config, train, infos = scenario_pool(scenario, "train", config.train_windows, config.seed)
+    validation_config, validation, _ = scenario_pool(scenario, "validation", config.validation_windows)
+    device = jax.devices()[0]
+    accelerator = "" if device.platform != "cpu" else " (no accelerator found)"
+    print(f"device: {device.device_kind} x {jax.device_count()}{accelerator}")
+    names = sorted({model for info in infos[:64] for model in info.models if model})
+    print(
+        f"{scenario.name}: {len(infos)} training windows of {env_config.num_jobs} jobs, "
+        f"{validation.pool.num_jobs.shape[0]} for validation; up to {env_config.num_nodes} nodes of up to "
+        f"{env_config.gpus_per_node} GPUs ({', '.join(names)})"
+    )
+    return Problem(env_config, with_objective(train, config.learner), validation, validation_config)
+
+
+def _train_and_compare(
+    config: RunConfig,
+    scenario: Scenario,
+    folder: Path,
+    problem: Problem,
+    trainer: Trainer,
+    learner: LearnerState,
+    standing: Standing,
+) -> None:
+    learner = _train(config, folder, problem, trainer, learner, standing)
+    weights = learner.weights.average
+    acting, notes = checkpoint.restore(folder, "best", jax.eval_shape(lambda: weights))
+    print(f"comparing the network (chosen at step {notes['env_steps']:,}) on held-out windows")
+    policies: dict[str, tuple[Any, Any]] = {"gnn": (gnn_policy(config.learner.network, acting), acting)}
+    for name in config.policies:
+        policy = get_policy(name)
+        policies[name] = (policy, policy.default_params)
+    compare_on_test(policies, scenario, config.test_windows, config.seed, config.reference, folder)
+
+
+def _train(
+    config: RunConfig, folder: Path, problem: Problem, trainer: Trainer, learner: LearnerState, standing: Standing
+) -> LearnerState:
+    """Chunks with metrics, evaluations and checkpoints between them."""
+    row = first_row(learner)
+    size = ring_bytes(row, config.learner.num_envs, config.learner.capacity)
+    print(f"replay ring: {config.learner.capacity * config.learner.num_envs:,} rows, {size / 2**20:,.0f} MiB")
+    metrics = MetricsFile(folder / "metrics.csv", COLUMNS)
+    metrics.cut_after("env_steps", standing.chunks * trainer.chunk_size)
+    reference = reference_jct(config, problem)
+    due = evaluation_chunks(config, trainer)
+    began = time.monotonic() - standing.wall_s
+    with Progress(trainer.total_chunks, "train", done=standing.chunks) as progress:
+        for chunk in range(standing.chunks, trainer.total_chunks):
+            chunk_began = time.monotonic()
+            step = trainer.fill if chunk < trainer.fill_chunks else trainer.train_chunk
+            learner, measured = step(learner, problem.train)
+            row = metrics_row(config, trainer, chunk + 1, standing, jax.device_get(measured), chunk_began, began)
+            standing = standing._replace(chunks=chunk + 1, decisions=row["decisions"], wall_s=row["wall_s"])
+            if chunk + 1 in due:
+                jcts = _evaluate(config, problem, learner)
+                standing = _keep(folder, trainer, learner, jcts, standing)
+                row |= {"val_mean_jct": jcts.mean(), "val_reference_jct": reference.mean()}
+                progress.note(_line(row, jcts, reference))
+            metrics.append(row)
+            shown = {k: row[k] for k in ("loss", "steps_per_s") if row.get(k) is not None}
+            progress.update(chunk + 1, **shown, val_jct=np.mean(standing.best) if standing.best else float("nan"))
+    return learner
+
+
+def reference_jct(config: RunConfig, problem: Problem) -> np.ndarray:
+    """Validation JCT (f64[W], seconds) under the reference policy."""
+    policy = get_policy(config.reference)
+    key = jax.random.key(config.seed)
+    return window_jcts(policy, policy.default_params, key, problem.validation, problem.validation_config)
+
+
+def evaluation_chunks(config: RunConfig, trainer: Trainer) -> set[int]:
+    """After how many chunks the network is evaluated: evenly over the updates, and always at the end."""
+    marks = np.linspace(trainer.fill_chunks, trainer.total_chunks, config.evaluations + 1)[1:]
+    return {int(round(mark)) for mark in marks} | {trainer.total_chunks}
+
+
+def metrics_row(
+    config: RunConfig,
+    trainer: Trainer,
+    chunks: int,
+    standing: Standing,
+    measured: dict[str, Any],
+    chunk_began: float,
+    began: float,
+) -> dict[str, Any]:
+    """One row of metrics.csv; what does not exist yet (no update, no finished episode) stays empty."""
+    now = time.monotonic()
+    updates = max(0, chunks - trainer.fill_chunks) * config.learner.updates
+    period = config.learner.target_period
+    episodes = float(measured["episodes"])
+    return {
+        "env_steps": chunks * trainer.chunk_size,
+        "decisions": standing.decisions + int(measured["decisions"]),
+        "updates": updates,
+        "target_syncs": updates // period if period else updates,
+        "epsilon": float(measured["epsilon"]),
+        "loss": _number(measured, "loss"),
+        "td_abs": _number(measured, "td_abs"),
+        "q_mean": _number(measured, "q_mean"),
+        "return_mean": float(measured["return_sum"]) / episodes if episodes else None,
+        "steps_per_s": trainer.chunk_size / (now - chunk_began),
+        "wall_s": now - began,
+    }
+
+
+def _number(measured: dict[str, Any], name: str) -> float | None:
+    return float(measured[name]) if name in measured else None
+
+
+def _evaluate(config: RunConfig, problem: Problem, learner: LearnerState) -> np.ndarray:
+    """Validation JCT of the averaged weights, acting greedily."""
+    weights = learner.weights.average
+    policy = gnn_policy(config.learner.network, weights)
+    key = jax.random.key(config.seed)
+    return window_jcts(policy, weights, key, problem.validation, problem.validation_config)
+
+
+def _keep(
+    folder: Path, trainer: Trainer, learner: LearnerState, jcts: np.ndarray, standing: Standing
+) -> Standing:
+    """Save the checkpoints that are due: best when clearly better, latest always, final at the end."""
+    steps = standing.chunks * trainer.chunk_size
+    notes = {"env_steps": steps, "val_mean_jct": float(jcts.mean())}
+    if not standing.best or clearly_better(jcts, np.array(standing.best)):
+        checkpoint.save(folder, "best", standing.chunks, learner.weights.average, notes)
+        standing = standing._replace(best=tuple(map(float, jcts)))
+    if standing.chunks == trainer.total_chunks:
+        checkpoint.save(folder, "final", standing.chunks, learner.weights.average, notes)
+    checkpoint.save(folder, "latest", standing.chunks, learner, to_mapping(standing._asdict()))
+    return standing
+
+
+def _line(row: dict[str, Any], jcts: np.ndarray, reference: np.ndarray) -> str:
+    change = 100 * np.expm1(np.log(jcts / reference).mean())
+    return (
+        f"step {row['env_steps']:>9,}  {row['wall_s']:5.0f} s  loss {row['loss'] or 0:.4f}  "
+        f"validation JCT {jcts.mean():,.0f} s, reference {reference.mean():,.0f} s ({change:+.1f} %)"
+    )
