@@ -27,8 +27,26 @@ def choose_policies(
 
 
 def _resolve(name: str, checkpoint: str | None) -> tuple[Any, Any]:
+    if name == "gnn":
+        return trained_network(checkpoint)
     policy = get_policy(name)
     return policy, policy.default_params
+
+
+def trained_network(checkpoint: str | None) -> tuple[Any, Any]:
+    """The policy ``gnn`` of a training run's folder: its best weights on validation."""
+    from jaxsched import checkpoint as checkpoints
+    from jaxsched.config import fill, read_yaml
+    from jaxsched.learner.agent import gnn_policy, weights_like
+    from jaxsched.learner.networks import NetworkConfig
+
+    if checkpoint is None:
+        raise InputError("the policy gnn needs --checkpoint DIR, the folder of a training run")
+    folder = Path(checkpoint)
+    settings = read_yaml(folder / "config.yaml").get("learner", {}).get("network", {})
+    config = fill(NetworkConfig, settings, f"{folder / 'config.yaml'}: learner.network")
+    weights, _ = checkpoints.restore(folder, "best", weights_like(config))
+    return gnn_policy(config, weights), weights
 
 
 def load_module(module: str | None) -> None:

@@ -27,6 +27,8 @@ ROOMS = (
     "checkpoint",
     "sinks",
     "choice",
+    "results",
+    "session",
     "cli",
     "entry",
     "studies",

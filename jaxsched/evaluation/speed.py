@@ -5,8 +5,10 @@ Compiling is timed apart; every output is waited for, and depends on everything 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,7 @@ from jaxsched.sim.state import empty_state
 from jaxsched.types import EnvConfig, EnvParams
 
 STEPS = 256  # decisions of each cluster in one timed repeat of ``env``
-BLOCK = 64  # clusters stepped together: their states fit a core's cache
+BLOCK = 256  # clusters stepped together: their states fit a core's cache
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,24 @@ class Measured:
 def measure_sim(policy: Policy, config: EnvConfig, params: EnvParams, size: int, repeats: int) -> Measured:
     """Events of whole windows in the event loop: no observation, no record of places."""
 
+    threads = threads_for(size)
+    share = -(-size // threads)
+
     def events(key: jax.Array, params: EnvParams) -> jax.Array:
         def one(world: jax.Array) -> jax.Array:
             return run(policy, policy.default_params, key, params, world, config, parts=False).events
 
-        worlds = jnp.arange(size, dtype=jnp.int32) % params.pool.num_jobs.shape[0]
-        return jax.lax.map(one, worlds, batch_size=min(BLOCK, size)).sum()
+        worlds = jnp.arange(share, dtype=jnp.int32) % params.pool.num_jobs.shape[0]
+        return jax.lax.map(one, worlds, batch_size=min(BLOCK, share)).sum()
 
-    return _measure(events, params, repeats)
+    return _measure(events, params, repeats, threads)
 
 
 def measure_env(policy: Policy, config: EnvConfig, params: EnvParams, size: int, repeats: int) -> Measured:
     """Decisions of ``policy`` through the public ``step``, observation and auto-reset included."""
-    env, lanes = ClusterEnv(config), min(BLOCK, size)
-    blocks = -(-size // lanes)
+    threads = threads_for(size)
+    env, lanes = ClusterEnv(config), min(BLOCK, -(-size // threads))
+    blocks = -(-size // (threads * lanes))
 
     def block(keys: jax.Array, params: EnvParams) -> jax.Array:
         states = jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1]
@@ -69,7 +75,7 @@ def measure_env(policy: Policy, config: EnvConfig, params: EnvParams, size: int,
     def decisions(key: jax.Array, params: EnvParams) -> jax.Array:
         return jax.lax.map(lambda keys: block(keys, params), jax.random.split(key, (blocks, lanes))).sum()
 
-    return _measure(decisions, params, repeats, units=blocks * lanes * STEPS)
+    return _measure(decisions, params, repeats, threads, units=blocks * lanes * STEPS)
 
 
 def measure_train(config: EnvConfig, params: EnvParams, size: int, repeats: int) -> Measured:
@@ -104,21 +110,34 @@ def checksum(tree: Any) -> jax.Array:
     return jnp.asarray(sum(jnp.sum(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(tree)))
 
 
+def threads_for(size: int) -> int:
+    """Host threads that share ``size`` clusters: XLA runs a loop on one core, so a CPU gets one loop a core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, min(cores, size // 64)) if jax.default_backend() == "cpu" else 1
+
+
 def _measure(
     work: Callable[[jax.Array, EnvParams], jax.Array],
     params: EnvParams,
     repeats: int,
+    threads: int,
     units: int | None = None,
 ) -> Measured:
-    """Times ``work(key, params)``; ``units`` of work each, or as many as it returns."""
+    """Times ``work(key, params)`` on each of ``threads``; ``units`` of work each, or as many as it returns."""
     began = time.perf_counter()
     compiled = jax.jit(work).lower(jax.random.key(0), params).compile()
     compile_s = time.perf_counter() - began
-    jax.block_until_ready(compiled(jax.random.key(0), params))
+
+    def share(key: jax.Array) -> int:
+        result = int(jax.block_until_ready(compiled(key, params)))
+        return units or result
+
     rates = []
-    for repeat in range(repeats):
-        key = jax.random.key(repeat + 1)
-        began = time.perf_counter()
-        result = jax.block_until_ready(compiled(key, params))
-        rates.append((units or int(result)) / (time.perf_counter() - began))
+    with ThreadPoolExecutor(threads) as pool:
+        for repeat in range(-1, repeats):
+            keys = list(jax.random.split(jax.random.key(repeat + 1), threads))
+            began = time.perf_counter()
+            done = sum(pool.map(share, keys))
+            if repeat >= 0:  # the first call pays for memory and page faults
+                rates.append(done / (time.perf_counter() - began))
     return Measured(rates, compile_s)

@@ -10,7 +10,14 @@ import jax.numpy as jnp
 
 from jaxsched.learner.candidates import choose_candidates, to_action
 from jaxsched.learner.ddqn import first_maximum
-from jaxsched.learner.features import describe
+from jaxsched.learner.features import (
+    CONTEXT_FEATURES,
+    JOB_FEATURES,
+    NODE_FEATURES,
+    PAIR_FEATURES,
+    Features,
+    describe,
+)
 from jaxsched.learner.networks import NetworkConfig, QNetwork
 from jaxsched.policies.library import Policy
 from jaxsched.sim.clock import Cluster
@@ -34,3 +41,18 @@ def gnn_policy(config: NetworkConfig, weights: Any) -> Policy:
     """The greedy policy of a trained network; ``weights`` are its parameters."""
     text = "greedy placement of the trained graph network, over its candidate set"
     return Policy(_greedy_of(config), "gnn", text, weights, costly=True)
+
+
+def weights_like(config: NetworkConfig) -> Any:
+    """Shapes of the network's parameters; they depend on no cluster size."""
+    k, m = 1, 1
+    features = Features(
+        job=jnp.zeros((k, JOB_FEATURES)),
+        node=jnp.zeros((m, NODE_FEATURES)),
+        pair=jnp.zeros((k, m, PAIR_FEATURES)),
+        context=jnp.zeros(CONTEXT_FEATURES),
+        has_job=jnp.zeros(k, bool),
+        allowed=jnp.zeros((k, m), bool),
+        legal=jnp.zeros((k, m), bool),
+    )
+    return jax.eval_shape(lambda: QNetwork(config).init(jax.random.key(0), features))

@@ -16,6 +16,7 @@ from jaxsched.sim.reward import REWARDS, jobs_in_system
 from jaxsched.sim.rollout import while_any
 from jaxsched.sim.state import empty_state, is_finished
 from jaxsched.types import NEVER, EnvConfig, EnvParams, EnvState, Observation, Request
+from jaxsched.workloads.scenarios import load_scenario, scenario_pool
 
 
 class Totals(NamedTuple):
@@ -189,3 +190,17 @@ class ClusterEnv:
         job_ticks = jobs_in_system(before).astype(jnp.int32) * (after.time - before.time)
         events = record.started.astype(jnp.int32) + record.ended + record.admitted
         return Totals(-cost / params.reward_scale, job_ticks, events, jnp.ones((), jnp.int32))
+
+
+def make(
+    scenario: str, *, split: str = "train", num_windows: int = 64, seed: int = 0, reward: str = "immediate", **overrides: Any
+) -> tuple[ClusterEnv, EnvParams]:
+    """Environment and parameters of a shipped scenario, ``NAME`` or ``NAME@LOAD``.
+
+    Args:
+        split: train, validation or test windows; they never overlap.
+        num_windows: worlds in the pool; an episode is one window, ``reset`` draws one.
+        overrides: fields of the scenario, for instance ``queue=32`` or ``offer_wait=True``.
+    """
+    config, params, _ = scenario_pool(load_scenario(scenario, **overrides), split, num_windows, seed)
+    return ClusterEnv(config, reward), params
