@@ -42,7 +42,9 @@ WINDOWS = 16  # distinct windows that the clusters of a benchmark share
 def parser() -> Parser:
     flags = Parser(prog="python -m jaxsched.bench", description=(__doc__ or "").split("\n\n")[0])
     flags.add_argument("--scenario", default="hetero-16", metavar="NAME[@LOAD]", help="a shipped scenario")
-    flags.add_argument("--num-envs", type=wholes, default=[1, 64, 1024, 4096], metavar="N,N,...", help="clusters")
+    flags.add_argument(
+        "--num-envs", type=wholes, default=[1, 64, 1024, 4096], metavar="N,N,...", help="clusters"
+    )
     flags.add_argument("--layers", type=names, metavar="A,B,...", help=f"of {', '.join(LAYERS)}; default all")
     flags.add_argument("--policy", default="sjf+best_fit", metavar="NAME", help="that decides in sim and env")
     flags.add_argument("--repeats", type=whole(), default=10, help="timed repeats")

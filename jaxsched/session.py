@@ -87,7 +87,9 @@ def start_run(config: RunConfig, out: str | None) -> None:
     """Train from scratch into a new folder."""
     folder = Path(out or f"outputs/train-{config.scenario}-{config.seed}")
     if (folder / "config.yaml").exists():
-        raise InputError(f"{folder}: already holds a run; go on with --resume {folder}, or give another --out")
+        raise InputError(
+            f"{folder}: already holds a run; go on with --resume {folder}, or give another --out"
+        )
     scenario = load_scenario(config.scenario)
     problem = build_problem(config, scenario)
     folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +150,12 @@ def _train_and_compare(
 
 
 def _train(
-    config: RunConfig, folder: Path, problem: Problem, trainer: Trainer, learner: LearnerState, standing: Standing
+    config: RunConfig,
+    folder: Path,
+    problem: Problem,
+    trainer: Trainer,
+    learner: LearnerState,
+    standing: Standing,
 ) -> LearnerState:
     """Chunks with metrics, evaluations and checkpoints between them."""
     row = first_row(learner)
@@ -164,7 +171,9 @@ def _train(
             chunk_began = time.monotonic()
             step = trainer.fill if chunk < trainer.fill_chunks else trainer.train_chunk
             learner, measured = step(learner, problem.train)
-            row = metrics_row(config, trainer, chunk + 1, standing, jax.device_get(measured), chunk_began, began)
+            row = metrics_row(
+                config, trainer, chunk + 1, standing, jax.device_get(measured), chunk_began, began
+            )
             standing = standing._replace(chunks=chunk + 1, decisions=row["decisions"], wall_s=row["wall_s"])
             if chunk + 1 in due:
                 jcts = _evaluate(config, problem, learner)
@@ -173,7 +182,9 @@ def _train(
                 progress.note(_line(row, jcts, reference))
             metrics.append(row)
             shown = {k: row[k] for k in ("loss", "steps_per_s") if row.get(k) is not None}
-            progress.update(chunk + 1, **shown, val_jct=np.mean(standing.best) if standing.best else float("nan"))
+            progress.update(
+                chunk + 1, **shown, val_jct=np.mean(standing.best) if standing.best else float("nan")
+            )
     return learner
 
 

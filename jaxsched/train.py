@@ -19,9 +19,13 @@ def parser() -> Parser:
         epilog="Any setting may follow as dotted.key=value, for instance seed=1 or learner.total_steps=1e5.",
     )
     flags.add_argument(
-        "--config", metavar="FILE", help="YAML file, or the name of a shipped one (default, smoke, alibaba2023)"
+        "--config",
+        metavar="FILE",
+        help="YAML file, or the name of a shipped one (default, smoke, alibaba2023)",
     )
-    flags.add_argument("--out", metavar="DIR", help="new folder for the results (default: outputs/train-SCENARIO-SEED)")
+    flags.add_argument(
+        "--out", metavar="DIR", help="new folder for the results (default: outputs/train-SCENARIO-SEED)"
+    )
     flags.add_argument("--resume", metavar="DIR", help="go on with the run in this folder")
     return flags
 
@@ -33,7 +37,9 @@ def main(arguments: Sequence[str]) -> None:
 
     if flags.resume:
         if flags.config or flags.out or overrides:
-            raise InputError("--resume takes its settings and its folder from the run; give nothing beside it")
+            raise InputError(
+                "--resume takes its settings and its folder from the run; give nothing beside it"
+            )
         folder = Path(flags.resume)
         config = fill(RunConfig, read_yaml(folder / "config.yaml"), str(folder / "config.yaml"))
         continue_run(config, folder)
@@ -71,7 +77,11 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             overrides.append(argument)
             if "=" not in argument and rest:
                 overrides.append(rest.pop(0))
-        elif not argument.startswith("-") and "=" in argument and not (own and own[-1] in ("--config", "--out", "--resume")):
+        elif (
+            not argument.startswith("-")
+            and "=" in argument
+            and not (own and own[-1] in ("--config", "--out", "--resume"))
+        ):
             overrides.append(argument)
         else:
             own.append(argument)

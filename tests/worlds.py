@@ -45,7 +45,9 @@ def _request(job: RefJob, num_models: int) -> list[int]:
 
 
 def _least(by_model: str, jobs: Sequence[RefJob], nodes: Sequence[RefNode]) -> np.ndarray:
-    return np.array([least_estimate(replace(job, estimate_by_model=getattr(job, by_model)), nodes) for job in jobs])
+    return np.array(
+        [least_estimate(replace(job, estimate_by_model=getattr(job, by_model)), nodes) for job in jobs]
+    )
 
 
 def world_of(nodes: Sequence[RefNode], jobs: Sequence[RefJob], sizes: Sizes) -> World:
@@ -117,19 +119,30 @@ def config_of(sizes: Sizes, queue: int, max_parts: int = 50) -> EnvConfig:
 
 def single(nodes: Sequence[RefNode], jobs: Sequence[RefJob], *, queue: int = 8, sizes: Sizes | None = None):
     """``(config, params)`` of one hand-made world."""
-    sizes = sizes or Sizes(jobs=max(10, len(jobs)), nodes=max(4, len(nodes)), gpus=max([4, *[n.gpus for n in nodes]]))
+    sizes = sizes or Sizes(
+        jobs=max(10, len(jobs)), nodes=max(4, len(nodes)), gpus=max([4, *[n.gpus for n in nodes]])
+    )
     world = world_of(nodes, jobs, sizes)
     return config_of(sizes, queue, max_parts=8 * sizes.jobs), params_of([world], jobs, sizes)
 
 
 def schedule_of(schedule, row: int | None = None) -> list[tuple]:
     """``(start, finish, parts)`` per job of a run, in the form of ``reference_schedule``."""
-    s = jax.tree.map(np.asarray, schedule) if row is None else jax.tree.map(lambda x: np.asarray(x)[row], schedule)
+    s = (
+        jax.tree.map(np.asarray, schedule)
+        if row is None
+        else jax.tree.map(lambda x: np.asarray(x)[row], schedule)
+    )
     parts: dict[int, list] = {}
     for i in range(int(s.num_parts)):
         devices = tuple(int(d) for d in s.part_devices[i])
-        parts.setdefault(int(s.part_job[i]), []).append((int(s.part_node[i]), int(s.part_instances[i]), devices))
-    return [(int(a), int(b), sorted(parts.get(j, []))) for j, (a, b) in enumerate(zip(s.start, s.finish, strict=True))]
+        parts.setdefault(int(s.part_job[i]), []).append(
+            (int(s.part_node[i]), int(s.part_instances[i]), devices)
+        )
+    return [
+        (int(a), int(b), sorted(parts.get(j, [])))
+        for j, (a, b) in enumerate(zip(s.start, s.finish, strict=True))
+    ]
 
 
 def reference_schedule(results: Sequence[RefResult], sizes: Sizes) -> list[tuple]:

@@ -39,4 +39,6 @@ def window_jcts(
 def clearly_better(candidate: np.ndarray, best: np.ndarray) -> bool:
     """Is the candidate's mean log JCT ratio to the best below zero by more than its standard error?"""
     ratio = np.log(np.maximum(candidate, 1e-9) / np.maximum(best, 1e-9))
-    return bool(ratio.mean() < -ratio.std(ddof=1) / np.sqrt(len(ratio)) if len(ratio) > 1 else ratio.mean() < 0)
+    return bool(
+        ratio.mean() < -ratio.std(ddof=1) / np.sqrt(len(ratio)) if len(ratio) > 1 else ratio.mean() < 0
+    )

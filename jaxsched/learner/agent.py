@@ -25,7 +25,9 @@ from jaxsched.sim.fit import num_actions
 from jaxsched.types import EnvParams
 
 
-def _greedy(network: QNetwork, weights: Any, key: jax.Array, cluster: Cluster, params: EnvParams) -> jax.Array:
+def _greedy(
+    network: QNetwork, weights: Any, key: jax.Array, cluster: Cluster, params: EnvParams
+) -> jax.Array:
     candidates = choose_candidates(cluster, params, network.config.max_jobs, network.config.max_nodes)
     values = network.apply(weights, describe(cluster, params, candidates)).reshape(-1)
     action = to_action(candidates, first_maximum(values), cluster.state.free_cpu.shape[0])

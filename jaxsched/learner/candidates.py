@@ -34,7 +34,9 @@ def _places(key: jax.Array, among: jax.Array) -> jax.Array:
     """Place of each element in the order of ``key`` (ties by index) among those marked; large elsewhere."""
     key = jnp.where(among, key, jnp.inf)
     index = jnp.arange(key.shape[0])
-    before = (key[None, :] < key[:, None]) | ((key[None, :] == key[:, None]) & (index[None, :] < index[:, None]))
+    before = (key[None, :] < key[:, None]) | (
+        (key[None, :] == key[:, None]) & (index[None, :] < index[:, None])
+    )
     return jnp.where(among, (before & among[None, :]).sum(-1), key.shape[0])
 
 
@@ -64,7 +66,9 @@ def group_nodes(nodes: FreeNodes, fits: jax.Array, count: int) -> tuple[jax.Arra
     count = min(count, num_nodes)
     index = jnp.arange(num_nodes)
     same = (nodes.model[:, None] == nodes.model[None, :]) & (nodes.cpu[:, None] == nodes.cpu[None, :])
-    same &= (nodes.memory[:, None] == nodes.memory[None, :]) & (nodes.gpu[:, None] == nodes.gpu[None, :]).all(-1)
+    same &= (nodes.memory[:, None] == nodes.memory[None, :]) & (nodes.gpu[:, None] == nodes.gpu[None, :]).all(
+        -1
+    )
     first = ~(same & (index[None, :] < index[:, None])).any(-1)
     wanted = fits & first
     if count == num_nodes:

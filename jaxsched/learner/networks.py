@@ -51,7 +51,9 @@ class QNetwork(nn.Module):
             hidden = dense("edge")(edges) + dense("edge_job", bias=False)(jobs)[:, None]
             return nn.relu(hidden + dense("edge_node", bias=False)(nodes)[None])
 
-        def update_node(rows: jax.Array, sent: jax.Array, received: jax.Array, context: jax.Array) -> jax.Array:
+        def update_node(
+            rows: jax.Array, sent: jax.Array, received: jax.Array, context: jax.Array
+        ) -> jax.Array:
             job_rows = dense("job")(jnp.concatenate([rows[:k], sent[:k]], -1))
             node_rows = dense("node")(jnp.concatenate([rows[k:], received[k:]], -1))
             both = jnp.concatenate([job_rows, node_rows]) + dense("node_context", bias=False)(context)
@@ -66,7 +68,11 @@ class QNetwork(nn.Module):
         summary = nn.relu(dense("summary")(jnp.concatenate([*pooled, context], -1)))
         value = dense("value", 1)(nn.relu(dense("value_hidden")(summary)))[0]
         hidden = dense("read_edge")(graph.edges).reshape(*features.legal.shape, width)
-        hidden = hidden + dense("read_job", bias=False)(jobs)[:, None] + dense("read_node", bias=False)(nodes)[None]
+        hidden = (
+            hidden
+            + dense("read_job", bias=False)(jobs)[:, None]
+            + dense("read_node", bias=False)(nodes)[None]
+        )
         hidden = nn.relu(hidden + dense("read_context", bias=False)(summary))
         advantage = dense("advantage", 1)(hidden)[..., 0]
         mean = jnp.where(features.legal, advantage, 0.0).sum() / jnp.maximum(features.legal.sum(), 1)

@@ -45,7 +45,9 @@ class Sample(NamedTuple):
 
 def init(row: Row, num_envs: int, capacity: int) -> Ring:
     """An empty ring of ``capacity`` time rows for ``num_envs`` columns shaped like ``row`` (unbatched)."""
-    rows = jax.tree.map(lambda leaf: jnp.zeros((capacity, num_envs, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), row)
+    rows = jax.tree.map(
+        lambda leaf: jnp.zeros((capacity, num_envs, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), row
+    )
     zero = jnp.zeros((), jnp.int32)
     return Ring(rows, zero, zero)
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxsched.learner import replay
-from jaxsched.learner.ddqn import LearnerConfig, Weights, epsilon, explore, make_optimizer, q_values, update
 from jaxsched.learner.candidates import choose_candidates, to_action
+from jaxsched.learner.ddqn import LearnerConfig, Weights, epsilon, explore, make_optimizer, q_values, update
 from jaxsched.learner.networks import ILLEGAL, QNetwork
 from jaxsched.learner.replay import Ring, Row
 from jaxsched.sim.clock import Cluster
@@ -54,7 +54,9 @@ def with_objective(params: EnvParams, config: LearnerConfig) -> EnvParams:
     )
 
 
-def _act(network: QNetwork, weights: Any, share: jax.Array, params: EnvParams, key: jax.Array, state: EnvState):
+def _act(
+    network: QNetwork, weights: Any, share: jax.Array, params: EnvParams, key: jax.Array, state: EnvState
+):
     """Candidate index and environment action of one cluster."""
     size = network.config
     values = q_values(network, weights, state, params)
@@ -64,7 +66,9 @@ def _act(network: QNetwork, weights: Any, share: jax.Array, params: EnvParams, k
     return index, to_action(candidates, index, state.free_cpu.shape[0])
 
 
-def _collect(env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner: LearnerState, params: EnvParams):
+def _collect(
+    env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner: LearnerState, params: EnvParams
+):
     """``chunk_steps`` decisions of every cluster: the new learner state, rows [L, B], finished returns."""
     env_steps = learner.chunks.astype(jnp.float32) * (config.num_envs * config.chunk_steps)
     share = epsilon(config, env_steps)
@@ -88,9 +92,19 @@ def _collect(env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner:
     carry, (rows, done) = jax.lax.scan(step, carry, jax.random.split(collect_key, config.chunk_steps))
     states, final, returns = carry
     learner = learner._replace(
-        states=states, final=final, returns=returns, key=key, chunks=learner.chunks + 1, ring=replay.add(learner.ring, rows)
+        states=states,
+        final=final,
+        returns=returns,
+        key=key,
+        chunks=learner.chunks + 1,
+        ring=replay.add(learner.ring, rows),
     )
-    metrics = {"return_sum": done[0].sum(), "episodes": done[1].sum(), "decisions": done[2].sum(), "epsilon": share}
+    metrics = {
+        "return_sum": done[0].sum(),
+        "episodes": done[1].sum(),
+        "decisions": done[2].sum(),
+        "epsilon": share,
+    }
     return learner, metrics
 
 
@@ -113,7 +127,9 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
         row = Row(one, jnp.int16(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
         ring = replay.init(row, config.num_envs, config.capacity)
         flags, returns = jnp.zeros(config.num_envs, bool), jnp.zeros(config.num_envs, jnp.float32)
-        return LearnerState(copies, optimizer.init(copies.online), ring, states, flags, returns, key, zero, zero)
+        return LearnerState(
+            copies, optimizer.init(copies.online), ring, states, flags, returns, key, zero, zero
+        )
 
     @partial(jax.jit, donate_argnums=0)
     def fill(learner: LearnerState, params: EnvParams):

@@ -41,7 +41,9 @@ def _after(request: jax.Array, nodes: FreeNodes, devices: jax.Array) -> FreeNode
 
 
 def _score(gain: jax.Array, params: EnvParams) -> jax.Array:
-    return jnp.searchsorted(params.fgd_threshold, gain, side="right", method="scan_unrolled").astype(jnp.int32)
+    return jnp.searchsorted(params.fgd_threshold, gain, side="right", method="scan_unrolled").astype(
+        jnp.int32
+    )
 
 
 def fgd(request: jax.Array, nodes: FreeNodes, situation: Situation) -> Choice:

@@ -73,7 +73,9 @@ class Policy:
     default_params: Any = field(default=(), compare=False)
     costly: bool = False  # asked only where some job could start: worth it for networks and look-ahead
 
-    def __call__(self, policy_params: Any, key: jax.Array, state: EnvState, env_params: EnvParams) -> jax.Array:
+    def __call__(
+        self, policy_params: Any, key: jax.Array, state: EnvState, env_params: EnvParams
+    ) -> jax.Array:
         """Action i32[] for one settled state."""
         return self.decide(policy_params, key, Cluster(state, view_queue(state, env_params)), env_params)
 

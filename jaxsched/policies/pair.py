@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxsched.sim.clock import Cluster
-from jaxsched.sim.fit import free_nodes, legal_pairs, leftover, num_actions
+from jaxsched.sim.fit import free_nodes, leftover, legal_pairs, num_actions
 from jaxsched.types import NEVER, EnvParams
 
 

@@ -137,7 +137,9 @@ def gpu_clustering(request: jax.Array, nodes: FreeNodes, situation: Situation) -
     return _any_device(jnp.where(request[Request.NUM_GPU] > 0, -(base + bonus), 0))
 
 
-def choose_node(placement: Placement, cluster: Cluster, params: EnvParams, slot: jax.Array, draw: jax.Array) -> jax.Array:
+def choose_node(
+    placement: Placement, cluster: Cluster, params: EnvParams, slot: jax.Array, draw: jax.Array
+) -> jax.Array:
     """The action (device named where the placement does) that starts the job of ``slot``, i32[]."""
     state = cluster.state
     request = cluster.view.request[:, slot]

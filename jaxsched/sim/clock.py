@@ -30,7 +30,6 @@ from jaxsched.sim.place import first_minimum, take_devices
 from jaxsched.sim.state import empty_state, is_finished
 from jaxsched.types import NEVER, EnvConfig, EnvParams, EnvState, Request
 
-
 HOLD = -1  # the action that leaves a settled cluster as it is
 
 
@@ -119,7 +118,9 @@ def _plan_move(params: EnvParams, state: EnvState, start: jax.Array, action: jax
     starting = jnp.where(gang, state.gang_job, state.queue[jnp.minimum(slot, state.queue.shape[0] - 1)])
     job = jnp.where(placing, starting, state.run_job[due]).astype(jnp.int32)
     request = job_request(state, params, job)
-    node, instances, devices = _plan_placement(state, free_nodes(state, params), request, chosen, action // base)
+    node, instances, devices = _plan_placement(
+        state, free_nodes(state, params), request, chosen, action // base
+    )
     return Move(
         placing=placing,
         releasing=releasing,
@@ -134,7 +135,9 @@ def _plan_move(params: EnvParams, state: EnvState, start: jax.Array, action: jax
     )
 
 
-def _change_node(state: EnvState, view: QueueView, params: EnvParams, move: Move) -> tuple[EnvState, QueueView]:
+def _change_node(
+    state: EnvState, view: QueueView, params: EnvParams, move: Move
+) -> tuple[EnvState, QueueView]:
     """Take from or give back to one node, and correct the queue's totals for that node alone."""
     sign = move.releasing.astype(jnp.int32) - move.placing.astype(jnp.int32)
     n, request = move.node, move.request
@@ -172,7 +175,9 @@ def _write_row(state: EnvState, params: EnvParams, move: Move) -> EnvState:
         end = state.time + table[state.world, move.job, model]
         end = jnp.maximum(end, jnp.where(same, ends, 0).max())
         ends = jnp.where(same & move.placing, end, ends)
-        return ends.at[move.row].set(jnp.where(move.placing, end, jnp.where(move.releasing, NEVER, ends[move.row])))
+        return ends.at[move.row].set(
+            jnp.where(move.placing, end, jnp.where(move.releasing, NEVER, ends[move.row]))
+        )
 
     def write(table: jax.Array, value: jax.Array, empty: int) -> jax.Array:
         old = table[move.row]
@@ -196,11 +201,15 @@ def _leave_queue(state: EnvState, view: QueueView, move: Move) -> tuple[EnvState
     size = jnp.where(gang, state.gang_left, move.request[Request.INSTANCES]).astype(jnp.int32)
     left = jnp.where(move.placing, size - move.instances, 0)
     state = state.replace(
-        queue=state.queue.at[slot].set(jnp.where(move.starts, -1, state.queue[slot]).astype(state.queue.dtype)),
+        queue=state.queue.at[slot].set(
+            jnp.where(move.starts, -1, state.queue[slot]).astype(state.queue.dtype)
+        ),
         gang_left=left.astype(state.gang_left.dtype),
         gang_job=jnp.where(left > 0, move.job, -1).astype(state.gang_job.dtype),
     )
-    return state, view._replace(request=view.request.at[:, slot].set(jnp.where(move.starts, 0, view.request[:, slot])))
+    return state, view._replace(
+        request=view.request.at[:, slot].set(jnp.where(move.starts, 0, view.request[:, slot]))
+    )
 
 
 def wait_or_hold(cluster: Cluster, params: EnvParams) -> jax.Array:

@@ -110,7 +110,9 @@ class ClusterEnv:
         state_t = after.state
         terminated = is_finished(state_t, params)
         limit = 2 * params.pool.num_jobs[state.world]
-        truncated = ~terminated & ((state_t.steps >= limit) | (totals.turns >= self.config.max_events_per_step))
+        truncated = ~terminated & (
+            (state_t.steps >= limit) | (totals.turns >= self.config.max_events_per_step)
+        )
         seconds = (state_t.time - state.time).astype(jnp.float32) * params.tick_s
         observation = observe(after, params, self.config.offer_wait)
         info = {
@@ -164,7 +166,11 @@ class ClusterEnv:
             _, legal, _, _ = operand
             cluster, totals = carry
             first = legal & (totals.turns == 0)
-            later = (totals.turns > 0) & ~has_choice(cluster, operand[0]) & ~is_finished(cluster.state, operand[0])
+            later = (
+                (totals.turns > 0)
+                & ~has_choice(cluster, operand[0])
+                & ~is_finished(cluster.state, operand[0])
+            )
             return first | (later & (totals.turns < self.config.max_events_per_step))
 
         def turn(operand, carry):
@@ -181,7 +187,9 @@ class ClusterEnv:
         carry = (cluster, Totals(jnp.zeros((), jnp.float32), zero, zero, zero))
         return while_any(goes_on, turn, (params, legal, action, begin), carry)
 
-    def _cost(self, params: EnvParams, before: EnvState, after: EnvState, record: Any, begin: jax.Array) -> Totals:
+    def _cost(
+        self, params: EnvParams, before: EnvState, after: EnvState, record: Any, begin: jax.Array
+    ) -> Totals:
         rate, lump = REWARDS[self.reward](params, before, after, record)
         elapsed = (before.time - begin).astype(jnp.float32) * params.tick_s
         interval = (after.time - before.time).astype(jnp.float32) * params.tick_s
@@ -193,7 +201,13 @@ class ClusterEnv:
 
 
 def make(
-    scenario: str, *, split: str = "train", num_windows: int = 64, seed: int = 0, reward: str = "immediate", **overrides: Any
+    scenario: str,
+    *,
+    split: str = "train",
+    num_windows: int = 64,
+    seed: int = 0,
+    reward: str = "immediate",
+    **overrides: Any,
 ) -> tuple[ClusterEnv, EnvParams]:
     """Environment and parameters of a shipped scenario, ``NAME`` or ``NAME@LOAD``.
 

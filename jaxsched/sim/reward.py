@@ -33,7 +33,9 @@ def _end_of(state: EnvState, job: jax.Array) -> jax.Array:
     return jnp.where(state.run_job == job, state.run_end, -1).max()
 
 
-def immediate(params: EnvParams, before: EnvState, after: EnvState, record: Record) -> tuple[jax.Array, jax.Array]:
+def immediate(
+    params: EnvParams, before: EnvState, after: EnvState, record: Record
+) -> tuple[jax.Array, jax.Array]:
     """Waiting job-seconds, and at a start the run time beyond the job's least one.
 
     The same objective as ``jct`` up to a constant (the sum of least run times), with the cost of a slow node
@@ -51,33 +53,43 @@ def _sojourn(params: EnvParams, after: EnvState, record: Record) -> jax.Array:
     return (after.time - params.pool.arrival[after.world, record.job]).astype(jnp.float32) * params.tick_s
 
 
-def weighted(params: EnvParams, before: EnvState, after: EnvState, record: Record) -> tuple[jax.Array, jax.Array]:
+def weighted(
+    params: EnvParams, before: EnvState, after: EnvState, record: Record
+) -> tuple[jax.Array, jax.Array]:
     """weight * JCT of each job, charged when it ends."""
     cost = params.pool.weight[after.world, record.job] * _sojourn(params, after, record)
     return jnp.float32(0), jnp.where(record.ended, cost, 0.0)
 
 
-def slowdown(params: EnvParams, before: EnvState, after: EnvState, record: Record) -> tuple[jax.Array, jax.Array]:
+def slowdown(
+    params: EnvParams, before: EnvState, after: EnvState, record: Record
+) -> tuple[jax.Array, jax.Array]:
     """Bounded slowdown max(1, JCT / max(least run time, 10 s)) of each job, charged when it ends."""
     run = params.pool.least_run_time[after.world, record.job].astype(jnp.float32) * params.tick_s
     ratio = jnp.maximum(1.0, _sojourn(params, after, record) / jnp.maximum(run, 10.0))
     return jnp.float32(0), jnp.where(record.ended, ratio, 0.0)
 
 
-def makespan(params: EnvParams, before: EnvState, after: EnvState, record: Record) -> tuple[jax.Array, jax.Array]:
+def makespan(
+    params: EnvParams, before: EnvState, after: EnvState, record: Record
+) -> tuple[jax.Array, jax.Array]:
     """One per second until the last job has ended."""
     unfinished = before.finished < params.pool.num_jobs[before.world]
     return unfinished.astype(jnp.float32), jnp.float32(0)
 
 
-def deadline(params: EnvParams, before: EnvState, after: EnvState, record: Record) -> tuple[jax.Array, jax.Array]:
+def deadline(
+    params: EnvParams, before: EnvState, after: EnvState, record: Record
+) -> tuple[jax.Array, jax.Array]:
     """weight of each job that ends after its deadline, charged when it ends."""
     due = params.pool.deadline[after.world, record.job]
     late = record.ended & (due != NEVER) & (after.time > due)
     return jnp.float32(0), jnp.where(late, params.pool.weight[after.world, record.job], 0.0)
 
 
-def energy(params: EnvParams, before: EnvState, after: EnvState, record: Record) -> tuple[jax.Array, jax.Array]:
+def energy(
+    params: EnvParams, before: EnvState, after: EnvState, record: Record
+) -> tuple[jax.Array, jax.Array]:
     """Joules drawn by all devices: a device draws its model's full power while anything runs on it."""
     model = params.pool.node_model[before.world]
     devices = params.pool.node_gpus[before.world]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxsched.sim.clock import Record, has_choice, micro_step, start_cluster, wait_or_hold
+from jaxsched.sim.clock import Cluster, Record, has_choice, micro_step, start_cluster, wait_or_hold
 from jaxsched.sim.state import is_finished
 from jaxsched.types import NEVER, EnvConfig, EnvParams, Schedule
 
@@ -91,6 +91,46 @@ def _write_log(log: Log, record: Record) -> Log:
     )
 
 
+class Operand(NamedTuple):
+    """What a run reads and never changes."""
+
+    params: EnvParams
+    policy_params: Any
+    key: jax.Array
+    until: jax.Array  # i32[] tick
+
+
+class Carry(NamedTuple):
+    """What a run changes."""
+
+    cluster: Cluster
+    log: Log
+    turns: jax.Array  # i32[] micro-steps
+
+
+def _apply(operand: Operand, carry: Carry, action: jax.Array) -> Carry:
+    cluster, record = micro_step(operand.params, carry.cluster, action)
+    return Carry(cluster, _write_log(carry.log, record), carry.turns + 1)
+
+
+def _go_on(operand: Operand, carry: Carry) -> Carry:
+    return _apply(operand, carry, wait_or_hold(carry.cluster, operand.params))
+
+
+def _turn(policy: Any, unfinished: Callable, operand: Operand, carry: Carry) -> Carry:
+    """Ask the policy and obey; a costly one is asked again only at the next choice."""
+    key = jax.random.fold_in(operand.key, carry.cluster.state.steps)
+    action = policy.decide(operand.policy_params, key, carry.cluster, operand.params)
+    carry = _apply(operand, carry, action)
+    if not policy.costly:
+        return carry
+
+    def without_choice(operand: Operand, carry: Carry) -> jax.Array:
+        return unfinished(operand, carry) & ~has_choice(carry.cluster, operand.params)
+
+    return while_any(without_choice, _go_on, operand, carry)
+
+
 @partial(jax.jit, static_argnames=("policy", "config", "parts"))
 def run(
     policy: Any,
@@ -109,40 +149,25 @@ def run(
 
     Args:
         policy: a ``Policy``; one that is ``costly`` is asked only where some job could start.
-        until: i32[] tick; the run stops at the first event after it (which the log may still hold).
+        until: i32[] tick; the run stops after the first event past it (which the log may still hold).
         parts: whether to log where each part ran; without it the part fields have length 0.
     """
+    length = max(config.max_parts, config.num_jobs)
+    limit = (
+        4 * (config.num_jobs + length) + 1000
+    )  # every turn handles an event; this only stops a broken policy
 
-    def unfinished(operand, carry):
-        cluster, _, turns = carry
-        running = ~is_finished(cluster.state, operand[0]) & (turns < limit)
-        return running & (cluster.state.time <= operand[3])
+    def unfinished(operand: Operand, carry: Carry) -> jax.Array:
+        state = carry.cluster.state
+        return ~is_finished(state, operand.params) & (state.time <= operand.until) & (carry.turns < limit)
 
-    def turn(operand, carry):
-        params, policy_params, key, _ = operand
-        cluster, log, turns = carry
-        decision_key = jax.random.fold_in(key, cluster.state.steps)
-        action = policy.decide(policy_params, decision_key, cluster, params)
-        cluster, record = micro_step(params, cluster, action)
-        carry = cluster, _write_log(log, record), turns + 1
-        return while_any(without_choice, go_on, operand, carry) if policy.costly else carry
-
-    def without_choice(operand, carry):
-        return unfinished(operand, carry) & ~has_choice(carry[0], operand[0])
-
-    def go_on(operand, carry):
-        cluster, log, turns = carry
-        cluster, record = micro_step(operand[0], cluster, wait_or_hold(cluster, operand[0]))
-        return cluster, _write_log(log, record), turns + 1
-
-    length = (config.max_parts or config.num_jobs) if parts else 0
-    limit = 4 * (config.num_jobs + max(length, config.max_parts)) + 1000  # every turn handles an event
-    until = jnp.asarray(until, jnp.int32)
-    carry = (start_cluster(config, params, world), _empty_log(config, length), jnp.zeros((), jnp.int32))
-    cluster, log, _ = while_any(unfinished, turn, (params, policy_params, key, until), carry)
-    state = cluster.state
+    operand = Operand(params, policy_params, key, jnp.asarray(until, jnp.int32))
+    log = _empty_log(config, length if parts else 0)
+    carry = Carry(start_cluster(config, params, world), log, jnp.zeros((), jnp.int32))
+    carry = while_any(unfinished, partial(_turn, policy, unfinished), operand, carry)
+    state = carry.cluster.state
     return Schedule(
-        **log._asdict(),
+        **carry.log._asdict(),
         time=state.time,
         queue_bound=state.queue_bound,
         running_bound=state.running_bound,
