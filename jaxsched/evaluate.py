@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jaxsched.cli import Parser, names, output_folder, run, whole
@@ -62,42 +63,11 @@ def _default_names() -> list[str]:
 
 
 def _evaluate(flags: Any, chosen: dict[str, tuple[Any, Any]], reference: str) -> None:
-    import jax
+    from jaxsched.results import compare_on_test
+    from jaxsched.workloads.scenarios import load_scenario
 
-    from jaxsched.evaluation.compare import compare_policies, host_worlds
-    from jaxsched.evaluation.plots import Run, comparison_plots
-    from jaxsched.evaluation.tables import summary_table, write_csv
-    from jaxsched.sinks import Progress
-    from jaxsched.workloads.scenarios import load_scenario, scenario_pool
-
-    scenario = load_scenario(flags.scenario)
-    out = output_folder(flags.out)
-    config, params, infos = scenario_pool(scenario, "test", flags.episodes, flags.seed)
-    worlds = host_worlds(params)
-    runs: dict[str, list[Run]] = {}
-    with Progress(len(chosen) * len(infos), "evaluate") as progress:
-
-        def watch(name: str, episode: int, schedule: Any) -> None:
-            run_ = Run(schedule, worlds[episode], float(infos[episode].tick_s))
-            runs.setdefault(name, []).append(run_)
-            progress.update(sum(map(len, runs.values())), policy=name)
-
-        evaluation, summary = compare_policies(
-            chosen,
-            config,
-            params,
-            infos,
-            jax.random.key(flags.seed),
-            reference,
-            scenario=flags.scenario,
-            watch=watch,
-        )
-    write_csv(evaluation, out / "evaluation.csv")
-    write_csv(summary, out / "summary.csv")
-    print(f"{flags.scenario}: {len(infos)} held-out windows")
-    print(summary_table(summary, reference))
-    comparison_plots(out / "plots", runs, infos[0].node_names)
-    print(f"results: {out}")
+    scenario = replace(load_scenario(flags.scenario), name=flags.scenario)
+    compare_on_test(chosen, scenario, flags.episodes, flags.seed, reference, output_folder(flags.out))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Order matters: settings, metrics and checkpoints are on disk while the run goes 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,29 +85,56 @@ class Standing(NamedTuple):
 
 def start_run(config: RunConfig, out: str | None) -> None:
     """Train from scratch into a new folder."""
-    folder = Path(out or f"outputs/train-{config.scenario}-{config.seed}")
+    folder = Path(out) if out else default_folder(config)
     if (folder / "config.yaml").exists():
         raise InputError(
             f"{folder}: already holds a run; go on with --resume {folder}, or give another --out"
         )
-    scenario = load_scenario(config.scenario)
+    scenario = named_scenario(config)
     problem = build_problem(config, scenario)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot write a run here: {error.strerror}") from error
     trainer = make_train(ClusterEnv(problem.config), config.learner)
-    learner = trainer.init(jax.random.key(config.seed), problem.train)
+    learner = _placed(trainer.init(jax.random.key(config.seed), problem.train))
     _train_and_compare(config, scenario, folder, problem, trainer, learner, Standing())
 
 
 def continue_run(config: RunConfig, folder: Path) -> None:
-    """Go on from the folder's latest checkpoint to the numbers that an uninterrupted run would give."""
-    scenario = load_scenario(config.scenario)
+    """Go on from the folder's latest checkpoint to the numbers that an uninterrupted run would give.
+
+    A run that was stopped before its first checkpoint begins anew.
+    """
+    scenario = named_scenario(config)
     problem = build_problem(config, scenario)
     trainer = make_train(ClusterEnv(problem.config), config.learner)
-    like = jax.eval_shape(trainer.init, jax.random.key(config.seed), problem.train)
-    learner, notes = checkpoint.restore(folder, "latest", like)
-    standing = Standing(**{**notes, "best": tuple(notes["best"])})
+    key, standing = jax.random.key(config.seed), Standing()
+    if checkpoint.has(folder, "latest"):
+        like = jax.eval_shape(trainer.init, key, problem.train)
+        learner, notes = checkpoint.restore(folder, "latest", like)
+        standing = Standing(**{**notes, "best": tuple(notes["best"])})
+    else:
+        learner = trainer.init(key, problem.train)
+    learner = _placed(learner)
+    print(f"resuming {folder} at step {standing.chunks * trainer.chunk_size:,}")
     _train_and_compare(config, scenario, folder, problem, trainer, learner, standing)
+
+
+def _placed(learner: LearnerState) -> LearnerState:
+    """The state bound to its device, as a restored one is: both then run the same compiled program."""
+    return jax.device_put(learner, jax.devices()[0])
+
+
+def named_scenario(config: RunConfig) -> Scenario:
+    """The scenario of a run, under the name that the run gives it (a load after '@' included)."""
+    return replace(load_scenario(config.scenario), name=config.scenario)
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Where a run goes that names no folder."""
+    return Path("outputs") / f"train-{Path(config.scenario).name.removesuffix('.yaml')}-{config.seed}"
 
 
 def build_problem(config: RunConfig, scenario: Scenario) -> Problem:
@@ -158,8 +185,7 @@ def _train(
     standing: Standing,
 ) -> LearnerState:
     """Chunks with metrics, evaluations and checkpoints between them."""
-    row = first_row(learner)
-    size = ring_bytes(row, config.learner.num_envs, config.learner.capacity)
+    size = ring_bytes(first_row(learner), config.learner.num_envs, config.learner.capacity)
     print(f"replay ring: {config.learner.capacity * config.learner.num_envs:,} rows, {size / 2**20:,.0f} MiB")
     metrics = MetricsFile(folder / "metrics.csv", COLUMNS)
     metrics.cut_after("env_steps", standing.chunks * trainer.chunk_size)
@@ -175,12 +201,13 @@ def _train(
                 config, trainer, chunk + 1, standing, jax.device_get(measured), chunk_began, began
             )
             standing = standing._replace(chunks=chunk + 1, decisions=row["decisions"], wall_s=row["wall_s"])
-            if chunk + 1 in due:
-                jcts = _evaluate(config, problem, learner)
-                standing = _keep(folder, trainer, learner, jcts, standing)
+            jcts = _evaluate(config, problem, learner) if chunk + 1 in due else None
+            if jcts is not None:
                 row |= {"val_mean_jct": jcts.mean(), "val_reference_jct": reference.mean()}
+            metrics.append(row)  # before the checkpoint: a resumed run cuts what came after it
+            if jcts is not None:
+                standing = _keep(folder, trainer, learner, jcts, standing)
                 progress.note(_line(row, jcts, reference))
-            metrics.append(row)
             shown = {k: row[k] for k in ("loss", "steps_per_s") if row.get(k) is not None}
             progress.update(
                 chunk + 1, **shown, val_jct=np.mean(standing.best) if standing.best else float("nan")
@@ -198,7 +225,7 @@ def reference_jct(config: RunConfig, problem: Problem) -> np.ndarray:
 def evaluation_chunks(config: RunConfig, trainer: Trainer) -> set[int]:
     """After how many chunks the network is evaluated: evenly over the updates, and always at the end."""
     marks = np.linspace(trainer.fill_chunks, trainer.total_chunks, config.evaluations + 1)[1:]
-    return {int(round(mark)) for mark in marks} | {trainer.total_chunks}
+    return {round(mark) for mark in marks} | {trainer.total_chunks}
 
 
 def metrics_row(

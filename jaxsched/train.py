@@ -10,13 +10,15 @@ from jaxsched.config import fill, merge, parse_overrides, read_yaml
 from jaxsched.errors import InputError, nearest
 
 DEFAULT_CONFIG = "default"
+PLAIN = ("scenario", "seed")  # settings that are flags of their own too
+VALUED = ("--config", "--out", "--resume", *(f"--{name}" for name in PLAIN))
 
 
 def parser() -> Parser:
     flags = Parser(
         prog="python -m jaxsched.train",
         description="Train the graph network by Double-DQN and compare it with the classical policies.",
-        epilog="Any setting may follow as dotted.key=value, for instance seed=1 or learner.total_steps=1e5.",
+        epilog="Any setting may follow as dotted.key=value, for instance learner.total_steps=1e5.",
     )
     flags.add_argument(
         "--config",
@@ -26,6 +28,8 @@ def parser() -> Parser:
     flags.add_argument(
         "--out", metavar="DIR", help="new folder for the results (default: outputs/train-SCENARIO-SEED)"
     )
+    flags.add_argument("--scenario", metavar="NAME[@LOAD]", help="same as scenario=NAME")
+    flags.add_argument("--seed", metavar="N", help="same as seed=N")
     flags.add_argument("--resume", metavar="DIR", help="go on with the run in this folder")
     return flags
 
@@ -35,6 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     flags = parser().parse_args(own)
     from jaxsched.session import RunConfig, continue_run, start_run
 
+    overrides += [f"{name}={value}" for name in PLAIN if (value := getattr(flags, name)) is not None]
     if flags.resume:
         if flags.config or flags.out or overrides:
             raise InputError(
@@ -45,7 +50,8 @@ def main(arguments: Sequence[str]) -> None:
         continue_run(config, folder)
         return
     path = config_path(flags.config or DEFAULT_CONFIG)
-    config = fill(RunConfig, merge(read_yaml(path), parse_overrides(overrides)), str(path))
+    where = f"{path.name} and command line" if overrides else str(path)
+    config = fill(RunConfig, merge(read_yaml(path), parse_overrides(overrides)), where)
     start_run(config, flags.out)
 
 
@@ -77,11 +83,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             overrides.append(argument)
             if "=" not in argument and rest:
                 overrides.append(rest.pop(0))
-        elif (
-            not argument.startswith("-")
-            and "=" in argument
-            and not (own and own[-1] in ("--config", "--out", "--resume"))
-        ):
+        elif not argument.startswith("-") and "=" in argument and not (own and own[-1] in VALUED):
             overrides.append(argument)
         else:
             own.append(argument)

@@ -57,7 +57,7 @@ def choose_jobs(cluster: Cluster, params: EnvParams, count: int) -> tuple[jax.Ar
 def group_nodes(nodes: FreeNodes, fits: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """Nodes i32[M] and validity bool[M]: the lowest index of each group alike in model and free resources.
 
-    When there are more groups than M, those with the least free GPU that some candidate fits come first.
+    When there are more groups than M, every model gives its fullest group first, then its second fullest, and so on.
 
     Args:
         fits: bool[N], some candidate job fits the node.
@@ -65,16 +65,20 @@ def group_nodes(nodes: FreeNodes, fits: jax.Array, count: int) -> tuple[jax.Arra
     num_nodes = nodes.cpu.shape[0]
     count = min(count, num_nodes)
     index = jnp.arange(num_nodes)
-    same = (nodes.model[:, None] == nodes.model[None, :]) & (nodes.cpu[:, None] == nodes.cpu[None, :])
-    same &= (nodes.memory[:, None] == nodes.memory[None, :]) & (nodes.gpu[:, None] == nodes.gpu[None, :]).all(
-        -1
-    )
+    model = nodes.model[:, None] == nodes.model[None, :]
+    same = model & (nodes.cpu[:, None] == nodes.cpu[None, :]) & (nodes.memory[:, None] == nodes.memory[None, :])
+    same &= (nodes.gpu[:, None] == nodes.gpu[None, :]).all(-1)
     first = ~(same & (index[None, :] < index[:, None])).any(-1)
     wanted = fits & first
     if count == num_nodes:
         return index.astype(jnp.int32), wanted
     free = nodes.gpu.sum(-1)
-    _, chosen = jax.lax.top_k(-jnp.where(wanted, free, NEVER), count)
+    fuller = (free[None, :] < free[:, None]) | (
+        (free[None, :] == free[:, None]) & (index[None, :] < index[:, None])
+    )
+    place = (model & fuller & wanted[None, :]).sum(-1)
+    key = place * (MILLI * nodes.gpu.shape[1] + 1) + free
+    _, chosen = jax.lax.top_k(-jnp.where(wanted, key, NEVER), count)
     return chosen.astype(jnp.int32), wanted[chosen]
 
 

@@ -13,9 +13,9 @@ from jaxsched.types import NEVER, EnvParams
 
 
 def first_pair(key: jax.Array, legal: jax.Array, cluster: Cluster, params: EnvParams) -> jax.Array:
-    """Action of the legal pair with the least key f32/i32[Q, N]; ties to the earlier job, then best_fit, then lower node.
+    """Action of the legal pair with the least key f32/i32[Q, N], WAIT when no pair is legal.
 
-    WAIT when no pair is legal.
+    Ties go to the earlier job, then to best_fit's node, then to the lower node.
     """
     state = cluster.state
     big = jnp.asarray(NEVER, jnp.int32)

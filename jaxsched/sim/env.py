@@ -117,7 +117,7 @@ class ClusterEnv:
         observation = observe(after, params, self.config.offer_wait)
         info = {
             "discount": jnp.exp(-params.beta * seconds),
-            "illegal_action": ~legal & ~is_finished(state, params),
+            "illegal_action": ~legal & ~(is_finished(state, params) & (action == num_actions(state) - 1)),
             "job_ticks": totals.job_ticks,
             "events": totals.events,
             "finished": state_t.finished,
