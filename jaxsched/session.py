@@ -49,7 +49,7 @@ class RunConfig:
     seed: int = 0
     train_windows: int = 1024
     validation_windows: int = 48
-    test_windows: int = 64
+    test_windows: int = 96
     evaluations: int = 12  # on validation, evenly over the run; each is a checkpoint
     reference: str = "spt_pair"
     policies: tuple[str, ...] = CLASSICAL

@@ -27,9 +27,7 @@ def node(gpus: int, model: int | None = None, **resources: int) -> RefNode:
 def job(name: str, arrival: int, duration: int, num_gpu: int, milli: int = WHOLE, **more) -> RefJob:
     """A job that runs equally long on every model; ``estimate=`` where it is not the duration."""
     estimate = more.pop("estimate", duration)
-    return RefJob(
-        name, arrival, [duration] * 4, [estimate] * 4, num_gpu, milli if num_gpu else 0, **more
-    )
+    return RefJob(name, arrival, [duration] * 4, [estimate] * 4, num_gpu, milli if num_gpu else 0, **more)
 
 
 def small(nodes: Sequence[RefNode], jobs: Sequence[RefJob], queue: int = 8, sizes: Sizes = SIZES):
@@ -54,7 +52,9 @@ def by_name(result: Schedule, jobs: Sequence[RefJob]) -> dict[str, tuple]:
     return dict(zip(names, schedule_of(result)[: len(names)], strict=True))
 
 
-def times(nodes: Sequence[RefNode], jobs: Sequence[RefJob], name: str, queue: int = 8) -> dict[str, tuple[int, int]]:
+def times(
+    nodes: Sequence[RefNode], jobs: Sequence[RefJob], name: str, queue: int = 8
+) -> dict[str, tuple[int, int]]:
     """Start and finish of each job, in ticks since the first arrival."""
     return {k: v[:2] for k, v in by_name(schedule(nodes, jobs, name, queue), jobs).items()}
 

@@ -34,6 +34,7 @@ def kernel(tmp_path, monkeypatch) -> str:
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compile quickly rather than well
     return "this-python"
 
 

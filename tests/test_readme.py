@@ -5,10 +5,12 @@ import importlib
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import pytest
 
 import jaxsched.session as session
@@ -25,7 +27,7 @@ TINY_RUN = """
     train_windows=2 validation_windows=2 test_windows=2 evaluations=1 policies=fifo+best_fit,spt_pair
     learner.total_steps=64 learner.num_envs=4 learner.chunk_steps=8 learner.updates=1 learner.batch=8
     learner.capacity=16 learner.learning_starts=32 learner.n_step=2 learner.network.width=8
-    learner.network.max_jobs=4 learner.network.max_nodes=2
+    learner.network.max_jobs=4 learner.network.max_nodes=2 learner.learning_rate=1e-3
 """
 TINY_FLAGS = {"--episodes": "2", "--num-envs": "2", "--layers": "sim"}
 
@@ -33,15 +35,17 @@ TINY_FLAGS = {"--episodes": "2", "--num-envs": "2", "--layers": "sim"}
 class Block(NamedTuple):
     language: str
     text: str
+    file: str  # where the page says to save it, else ""
 
 
 def blocks(page: Path) -> list[Block]:
-    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.M | re.S)]
+    pattern = r"^```(\w+)\n(.*?)^```$(?:\n\nSave it as `([\w.]+)`)?"
+    return [Block(*found) for found in re.findall(pattern, page.read_text(), re.M | re.S)]
 
 
 def steps(script: str) -> Iterator[tuple[str, str]]:
     """A bash block as ("file name", content) for each heredoc and ("", line) for each other line."""
-    lines = iter(script.splitlines())
+    lines = iter(script.replace("\\\n", " ").splitlines())
     for line in lines:
         heredoc = re.fullmatch(r"cat > (\S+) <<'(\w+)'", line)
         if heredoc:
@@ -51,6 +55,15 @@ def steps(script: str) -> Iterator[tuple[str, str]]:
             )
         elif line.strip():
             yield "", line
+
+
+# The small tables of the README: other pages refer to them.
+SAMPLES = {
+    name: content
+    for block in blocks(PAGES[0])
+    for name, content in steps(block.text)
+    if name in ("nodes.csv", "jobs.csv")
+}
 
 
 def tiny(command: str, arguments: list[str]) -> list[str]:
@@ -82,17 +95,26 @@ def execute(line: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def compiled_once() -> Iterator[None]:
+def cheap_programs() -> Iterator[None]:
+    """Programs are compiled quickly rather than well, and training ones once for all pages."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "make_train", functools.cache(session.make_train))
+        jax.config.update("jax_disable_most_optimizations", True)
         yield
+        jax.config.update("jax_disable_most_optimizations", False)
+        jax.clear_caches()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_the_page_says_works(page, tmp_path, monkeypatch, compiled_once):
+def test_what_the_page_says_works(page, tmp_path, monkeypatch, cheap_programs):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(library, "_registered", dict(library._registered))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, content in SAMPLES.items():
+        Path(name).write_text(content)
     for block in blocks(page):
+        if block.file:
+            Path(block.file).write_text(block.text)
         if block.language == "python":
             exec(compile(block.text, f"{page.name}: python block", "exec"), {"__name__": "block"})
         elif block.language == "bash":

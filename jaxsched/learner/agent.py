@@ -8,15 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxsched.learner.candidates import choose_candidates, to_action
-from jaxsched.learner.ddqn import first_maximum
+from jaxsched.learner.candidates import to_action
+from jaxsched.learner.ddqn import first_maximum, score
 from jaxsched.learner.features import (
     CONTEXT_FEATURES,
     JOB_FEATURES,
     NODE_FEATURES,
     PAIR_FEATURES,
     Features,
-    describe,
 )
 from jaxsched.learner.networks import NetworkConfig, QNetwork
 from jaxsched.policies.library import Policy
@@ -28,8 +27,7 @@ from jaxsched.types import EnvParams
 def _greedy(
     network: QNetwork, weights: Any, key: jax.Array, cluster: Cluster, params: EnvParams
 ) -> jax.Array:
-    candidates = choose_candidates(cluster, params, network.config.max_jobs, network.config.max_nodes)
-    values = network.apply(weights, describe(cluster, params, candidates)).reshape(-1)
+    values, candidates = score(network, weights, cluster, params)
     action = to_action(candidates, first_maximum(values), cluster.state.free_cpu.shape[0])
     return jnp.where(candidates.legal.any(), action, num_actions(cluster.state) - 1)
 

@@ -66,7 +66,9 @@ def group_nodes(nodes: FreeNodes, fits: jax.Array, count: int) -> tuple[jax.Arra
     count = min(count, num_nodes)
     index = jnp.arange(num_nodes)
     model = nodes.model[:, None] == nodes.model[None, :]
-    same = model & (nodes.cpu[:, None] == nodes.cpu[None, :]) & (nodes.memory[:, None] == nodes.memory[None, :])
+    same = (
+        model & (nodes.cpu[:, None] == nodes.cpu[None, :]) & (nodes.memory[:, None] == nodes.memory[None, :])
+    )
     same &= (nodes.gpu[:, None] == nodes.gpu[None, :]).all(-1)
     first = ~(same & (index[None, :] < index[:, None])).any(-1)
     wanted = fits & first

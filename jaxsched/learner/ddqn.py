@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxsched.learner.candidates import choose_candidates
+from jaxsched.learner.candidates import Candidates, choose_candidates
 from jaxsched.learner.features import describe
 from jaxsched.learner.networks import ILLEGAL, NetworkConfig, QNetwork
 from jaxsched.learner.replay import Sample
@@ -28,7 +28,7 @@ BLOCK = 64  # transitions whose activations are computed together
 class LearnerConfig:
     """Everything about learning. Steps are environment steps (decisions summed over all clusters)."""
 
-    total_steps: int = 600_000
+    total_steps: int = 800_000
     num_envs: int = 64
     chunk_steps: int = 16  # decisions of each cluster between updates
     updates: int = 4  # per chunk
@@ -44,10 +44,19 @@ class LearnerConfig:
     epsilon_steps: int = 100_000
     target_rate: float = 0.005  # Polyak step; used when target_period is 0
     target_period: int = 0  # updates between copies of the online network
-    average_rate: float = 0.002  # step of the averaged weights that act in evaluation
+    average_rate: float = 0.01  # step of the averaged weights that act in evaluation
     huber_delta: float = 1.0
     max_grad_norm: float = 10.0
     network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "chunk_steps", "batch", "n_step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.capacity % self.chunk_steps:
+            raise ValueError(f"capacity {self.capacity} is not a multiple of chunk_steps {self.chunk_steps}")
+        if self.capacity <= self.n_step:
+            raise ValueError(f"capacity {self.capacity} must be above n_step {self.n_step}")
 
 
 class Weights(NamedTuple):
@@ -64,12 +73,18 @@ def epsilon(config: LearnerConfig, env_steps: jax.Array) -> jax.Array:
     return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
 
 
-def q_values(network: QNetwork, weights: Any, state: EnvState, params: EnvParams) -> jax.Array:
-    """f32[K*M] of one state's candidates, ``ILLEGAL`` where not legal."""
-    cluster = Cluster(state, view_queue(state, params))
+def score(
+    network: QNetwork, weights: Any, cluster: Cluster, params: EnvParams
+) -> tuple[jax.Array, Candidates]:
+    """Values f32[K*M] of one settled cluster's candidates, ``ILLEGAL`` where not legal, and the candidates."""
     size = network.config
     candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes)
-    return network.apply(weights, describe(cluster, params, candidates)).reshape(-1)
+    return network.apply(weights, describe(cluster, params, candidates)).reshape(-1), candidates
+
+
+def q_values(network: QNetwork, weights: Any, state: EnvState, params: EnvParams) -> jax.Array:
+    """f32[K*M] of one state's candidates, ``ILLEGAL`` where not legal."""
+    return score(network, weights, Cluster(state, view_queue(state, params)), params)[0]
 
 
 def first_maximum(values: jax.Array) -> jax.Array:
@@ -78,10 +93,15 @@ def first_maximum(values: jax.Array) -> jax.Array:
     return jnp.where(values == values.max(), index, values.shape[0]).min()
 
 
+def is_legal(values: jax.Array) -> jax.Array:
+    """bool: values of legal candidates."""
+    return values > ILLEGAL / 2
+
+
 def explore(key: jax.Array, values: jax.Array, share: jax.Array) -> jax.Array:
     """epsilon-greedy candidate index: with probability ``share`` uniform over the legal ones."""
     coin, pick = jax.random.split(key)
-    noise = jnp.where(values > ILLEGAL / 2, jax.random.uniform(pick, values.shape), -1.0)
+    noise = jnp.where(is_legal(values), jax.random.uniform(pick, values.shape), -1.0)
     return jnp.where(jax.random.uniform(coin) < share, first_maximum(noise), first_maximum(values))
 
 
@@ -91,10 +111,11 @@ def double_q_target(
     """ret + discount * target network's value of the online network's choice; unbatched, f32[].
 
     Args:
-        next_online, next_target: f32[A], ``ILLEGAL`` where not legal in the next state.
+        next_online, next_target: f32[A], ``ILLEGAL`` where not legal in the next state. A state in which nothing is
+            legal (its episode was cut off in the middle of a step) counts 0.
     """
-    choice = first_maximum(next_online)
-    return ret + jnp.where(discount > 0, discount * next_target[choice], 0.0)
+    value = next_target[first_maximum(next_online)]
+    return ret + jnp.where((discount > 0) & is_legal(value), discount * value, 0.0)
 
 
 def huber(td: jax.Array, delta: float) -> jax.Array:
@@ -131,6 +152,11 @@ def loss_and_metrics(
     return loss, metrics
 
 
+def num_blocks(batch: int) -> int:
+    """Into how many equal blocks a batch is cut: the most of at least ``BLOCK`` transitions."""
+    return next(blocks for blocks in range(max(1, batch // BLOCK), 0, -1) if batch % blocks == 0)
+
+
 def mean_gradient(
     network: QNetwork, config: LearnerConfig, weights: Weights, batch: Sample, params: EnvParams
 ) -> tuple[Any, dict[str, jax.Array]]:
@@ -138,7 +164,7 @@ def mean_gradient(
 
     A block's activations are a few megabytes, a batch's hundreds: blocks are more than twice as fast on CPU.
     """
-    blocks = max(1, config.batch // BLOCK)
+    blocks = num_blocks(config.batch)
     by_block = jax.tree.map(lambda leaf: leaf.reshape(blocks, -1, *leaf.shape[1:]), batch)
     gradient = jax.grad(loss_and_metrics, has_aux=True)
 

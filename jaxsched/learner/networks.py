@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxsched.learner.features import Features
 from jaxsched.learner.graph import bipartite, message_pass, split_nodes
 
-ILLEGAL = -1e9  # where, never added: an illegal action's value
+ILLEGAL = -1e30  # an illegal action's value: set by `where`, never added, below any value that can be learnt
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,7 @@ class NetworkConfig:
 
     width: int = 32  # of every hidden layer
     max_jobs: int = 24  # K
-    max_nodes: int = 16  # M
-    linear: bool = False
+    max_nodes: int = 8  # M
 
 
 class QNetwork(nn.Module):
@@ -75,17 +74,8 @@ class QNetwork(nn.Module):
         )
         hidden = nn.relu(hidden + dense("read_context", bias=False)(summary))
         advantage = dense("advantage", 1)(hidden)[..., 0]
-        if self.config.linear:
-            advantage = advantage + self._linear_index(features)
         mean = jnp.where(features.legal, advantage, 0.0).sum() / jnp.maximum(features.legal.sum(), 1)
         return jnp.where(features.legal, value + advantage - mean, ILLEGAL)
-
-    def _linear_index(self, features: Features) -> jax.Array:
-        """f32[K, M]: a linear score of the raw features, the part of a good policy that is quick to learn."""
-        job = nn.Dense(1, use_bias=False, name="index_job")(features.job)
-        node = nn.Dense(1, use_bias=False, name="index_node")(features.node)
-        pair = nn.Dense(1, use_bias=False, name="index_pair")(features.pair)
-        return pair[..., 0] + job + node[:, 0][None]
 
 
 def _masked_mean(rows: jax.Array, mask: jax.Array) -> jax.Array:

@@ -48,8 +48,8 @@ def init(row: Row, num_envs: int, capacity: int) -> Ring:
     rows = jax.tree.map(
         lambda leaf: jnp.zeros((capacity, num_envs, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), row
     )
-    zero = jnp.zeros((), jnp.int32)
-    return Ring(rows, zero, zero)
+    head, size = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)  # apart: one buffer cannot be donated twice
+    return Ring(rows, head, size)
 
 
 def ring_bytes(row: Row, num_envs: int, capacity: int) -> int:
@@ -70,14 +70,10 @@ def add(ring: Ring, chunk: Row) -> Ring:
     return Ring(rows, (ring.head + length) % capacity, jnp.minimum(ring.size + length, capacity))
 
 
-def can_sample(ring: Ring, n_step: int, minimum: int) -> jax.Array:
-    """bool[]: at least ``minimum`` transitions can start from the rows that are in."""
-    num_envs = ring.rows.reward.shape[1]
-    return (ring.size - n_step) * num_envs >= minimum
-
-
 def sample(ring: Ring, key: jax.Array, batch: int, n_step: int) -> Sample:
     """``batch`` n-step transitions, uniform with replacement over all rows with n successors in the ring.
+
+    The ring must hold more than ``n_step`` time rows.
 
     A transition that meets the end of an episode stops there: at a termination its bootstrap discount is 0, at a
     truncation it bootstraps from the true final state. Rows marked final get weight 0.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,8 +11,9 @@ import jax.numpy as jnp
 
 from jaxsched.learner import replay
 from jaxsched.learner.candidates import choose_candidates, to_action
-from jaxsched.learner.ddqn import LearnerConfig, Weights, epsilon, explore, make_optimizer, q_values, update
-from jaxsched.learner.networks import ILLEGAL, QNetwork
+from jaxsched.learner.ddqn import LearnerConfig, Weights, epsilon, explore, make_optimizer, score, update
+from jaxsched.learner.features import Features, describe
+from jaxsched.learner.networks import QNetwork
 from jaxsched.learner.replay import Ring, Row
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.env import ClusterEnv
@@ -56,13 +56,10 @@ def with_objective(params: EnvParams, config: LearnerConfig) -> EnvParams:
 
 def _act(
     network: QNetwork, weights: Any, share: jax.Array, params: EnvParams, key: jax.Array, state: EnvState
-):
+) -> tuple[jax.Array, jax.Array]:
     """Candidate index and environment action of one cluster."""
-    size = network.config
-    values = q_values(network, weights, state, params)
+    values, candidates = score(network, weights, Cluster(state, view_queue(state, params)), params)
     index = explore(key, values, share)
-    cluster = Cluster(state, view_queue(state, params))
-    candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes)
     return index, to_action(candidates, index, state.free_cpu.shape[0])
 
 
@@ -113,7 +110,8 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
     network = QNetwork(config.network)
     chunk_size = config.num_envs * config.chunk_steps
     total_chunks = max(1, -(-config.total_steps // chunk_size))
-    fill_chunks = min(total_chunks, -(-config.learning_starts // chunk_size))
+    rows_needed = max(-(-config.learning_starts // config.num_envs), config.n_step + 1)
+    fill_chunks = min(total_chunks, -(-rows_needed // config.chunk_steps))
     optimizer = make_optimizer(config, (total_chunks - fill_chunks) * config.updates)
 
     def init(key: jax.Array, params: EnvParams) -> LearnerState:
@@ -163,12 +161,7 @@ def first_row(learner: LearnerState) -> Row:
     return jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0, 0], learner.ring.rows))
 
 
-def _features(network: QNetwork, state: EnvState, params: EnvParams):
-    from jaxsched.learner.features import describe
-
+def _features(network: QNetwork, state: EnvState, params: EnvParams) -> Features:
     cluster = Cluster(state, view_queue(state, params))
     candidates = choose_candidates(cluster, params, network.config.max_jobs, network.config.max_nodes)
     return describe(cluster, params, candidates)
-
-
-__all__ = ["ILLEGAL", "LearnerState", "Trainer", "make_train", "replace", "with_objective"]

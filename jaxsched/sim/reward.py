@@ -48,18 +48,6 @@ def immediate(
     return waiting.astype(jnp.float32), excess.astype(jnp.float32) * params.tick_s
 
 
-def starts(
-    params: EnvParams, before: EnvState, after: EnvState, record: Record
-) -> tuple[jax.Array, jax.Array]:
-    """``immediate`` without what no policy can change: needs beta > 0.
-
-    The discounted waiting of a job that arrives at a and starts at s is (e^(-beta a) - e^(-beta s))/beta. Its first
-    term is exogenous; without it each start earns 1/beta, and arrivals bring no noise.
-    """
-    _, excess = immediate(params, before, after, record)
-    return jnp.float32(0), excess - jnp.where(record.started, 1.0 / jnp.maximum(params.beta, 1e-9), 0.0)
-
-
 def _sojourn(params: EnvParams, after: EnvState, record: Record) -> jax.Array:
     """Seconds from arrival to end of the job that this micro-step ended."""
     return (after.time - params.pool.arrival[after.world, record.job]).astype(jnp.float32) * params.tick_s
@@ -114,7 +102,6 @@ def energy(
 
 REWARDS: dict[str, RewardFn] = {
     "immediate": immediate,
-    "starts": starts,
     "jct": jct,
     "weighted": weighted,
     "slowdown": slowdown,

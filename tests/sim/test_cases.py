@@ -20,8 +20,8 @@ from jaxsched.types import NEVER, Order
 from jaxsched.workloads.pool import build_pool
 from jaxsched.workloads.schema import read_jobs_csv
 from tests.small_runs import KEY, by_name, job, node, schedule, small, times, walk
-from tests.worlds import Sizes
 from tests.workloads.tables import nodes_of
+from tests.worlds import Sizes
 
 FIFO, STRICT = "fifo+best_fit", "fifo-strict+best_fit"
 MANY = Sizes(nodes=4, gpus=8, jobs=11_000)
@@ -63,7 +63,11 @@ def test_sim_03_the_origin_of_time_does_not_matter(tmp_path, offset):
     assert info.tick_s == Fraction(1, 100)
     lines = [f"a,{offset},7,1", f"b,{offset + 1},3,1", f"c,{offset + 2},1,1"]
     exact, _ = loaded(tmp_path, lines, nodes_of((1, "T4")), "sjf+best_fit")
-    assert {k: (s - offset, f - offset) for k, (s, f) in exact.items()} == {"a": (0, 7), "b": (8, 11), "c": (7, 8)}
+    assert {k: (s - offset, f - offset) for k, (s, f) in exact.items()} == {
+        "a": (0, 7),
+        "b": (8, 11),
+        "c": (7, 8),
+    }
 
 
 @pytest.mark.parametrize("step", [3, 6])
@@ -224,7 +228,11 @@ def test_pl_07_cpu_only_jobs_and_nodes_without_gpus():
     jobs = [job("c", 0, 10, 0), job("g", 0, 10, 1), job("h", 0, 10, 1)]
     config, params = small(nodes, jobs)
     mask = np.asarray(ClusterEnv(config).reset(KEY, params)[0].action_mask)[:-1].reshape(8, 4)
-    assert mask[:3].tolist() == [[True, True, False, False], [False, True, False, False], [False, True, False, False]]
+    assert mask[:3].tolist() == [
+        [True, True, False, False],
+        [False, True, False, False],
+        [False, True, False, False],
+    ]
     assert not mask[3:].any()
     got = by_name(schedule(nodes, jobs, FIFO), jobs)
     assert [got[k][:2] for k in "cgh"] == [(0, 10), (0, 10), (10, 20)]

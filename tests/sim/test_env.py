@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +14,14 @@ import pytest
 
 from jaxsched.errors import InputError
 from jaxsched.sim.env import ClusterEnv
-from jaxsched.sim.observe import TIME_SCALE
-from jaxsched.testing import assert_invariants, assert_same_types, assert_single_trace, check_env, random_action
+from jaxsched.sim.reward import REWARDS
+from jaxsched.testing import (
+    assert_invariants,
+    assert_same_types,
+    assert_single_trace,
+    check_env,
+    random_action,
+)
 from jaxsched.types import EnvConfig
 from tests.reference.simulator import Cluster as RefCluster
 from tests.reference.workloads import random_workload
@@ -117,12 +125,12 @@ def test_the_shipped_check_passes_on_random_worlds(pool):  # JX-01, over several
 
 
 def test_equal_envs_share_one_compiled_program(pool):
-    step = assert_single_trace(ClusterEnv.step, static_argnums=0)
+    mask = assert_single_trace(ClusterEnv.action_mask, static_argnums=0)
     state = RESET_TO(0, pool)
     for env in (ENV, ClusterEnv(EnvConfig(**dataclasses.asdict(CONFIG)))):
-        state = step(env, KEY, state, jnp.int32(WAIT), pool)[1]
+        assert mask(env, state, pool).any()
     with pytest.raises(AssertionError, match="traced again"):
-        step(ClusterEnv(CONFIG, "jct"), KEY, state, jnp.int32(WAIT), pool)
+        mask(ClusterEnv(CONFIG, "jct"), state, pool)
 
 
 def test_a_weak_type_is_caught():
@@ -249,7 +257,9 @@ def test_the_cap_on_events_truncates():  # JX-04
     assert not STEP_ENV(KEY, state, jnp.int32(0), params)[4]
 
 
-def test_batch_equals_loop_bit_for_bit(pool):  # JX-03, JX-04: rows of very different lengths do not disturb each other
+def test_batch_equals_loop_bit_for_bit(
+    pool,
+):  # JX-03, JX-04: rows of very different lengths do not disturb each other
     keys = jax.random.split(KEY, 64)
     many = jax.jit(jax.vmap(ENV.step, in_axes=(0, 0, 0, None)))
     observations, states = RESET_MANY(keys, pool)
@@ -274,43 +284,10 @@ def test_unknown_reward_is_refused():
         ClusterEnv(CONFIG, "slowdwn")
 
 
-# ---- what the features say (LE-13) ---------------------------------------------------------------------------------
-
-
-def shifted(params, state, ticks):
-    """The same situation, every time later."""
-    pool = params.pool
-    arrival = jnp.where(pool.arrival < 2**30, pool.arrival + ticks, pool.arrival)
-    late = {
-        name: jnp.where(getattr(state, name) < 2**30, getattr(state, name) + ticks, getattr(state, name))
-        for name in ("run_end", "run_estimate")
-    }
-    return params.replace(pool=pool.replace(arrival=arrival)), state.replace(time=state.time + ticks, **late)
-
-
-def test_observations_do_not_know_the_origin_of_time(pool):
-    for world in range(4):
-        for state, _, _ in random_mask_walk(pool, world, 6):
-            later_pool, later = shifted(pool, state, 12_902_960)
-            assert same(OBSERVE(later, later_pool), OBSERVE(state, pool))
-
-
-def test_long_jobs_are_told_apart():
-    hours = [job("a", 0, 13 * 3600, 1), job("b", 0, 130 * 3600, 1)]
-    observation = OBSERVE(RESET_TO(0, params := hand([node(1)], hours)), params)
-    a, b = np.asarray(observation.job)[:2]
-    assert b[2] - a[2] > 0.2 and (np.delete(a, 2) == np.delete(b, 2)).all()
-    pairs = np.asarray(observation.pair)[:2, 0, 0]
-    assert pairs[1] - pairs[0] > 0.2
-    assert pairs == pytest.approx(np.log1p([13 * 3600, 130 * 3600]) / TIME_SCALE)
-
-
-def test_features_stay_in_the_documented_range():
-    """Between 0 and 2.2 for nodes up to 8 GPUs, 128 cores and 768 GiB, gangs up to 16, times up to 2^30 s."""
-    big = node(4, cpu_milli=128_000, memory_mib=786_432)
-    jobs = [job("a", 0, 2**30 - 2, 1, instances=16, models=0b10), job("b", 0, 1, 1, 10, cpu_milli=1)]
-    params = hand([big] * 4, [*jobs, job("c", 0, 0, 0, cpu_milli=128_000)])
-    state = RESET_TO(0, params)
-    for situation in (state, state.replace(time=jnp.int32(2**30 - 1))):
-        for leaf in OBSERVE(situation, params)[:-1]:
-            assert 0 <= np.min(leaf) and np.max(leaf) <= 2.2
+def test_the_examples_of_the_documentation_run():
+    text = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, "docs/simulator.md", "exec"), {"__name__": "example"})
+    assert not [name for name in REWARDS if f"`{name}`" not in text]

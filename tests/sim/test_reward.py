@@ -106,7 +106,10 @@ def test_discounted_returns_add_up_over_transitions(pool, workloads):
         start = [math.exp(-beta * tick * r.arrival) for r in results]
         end = [math.exp(-beta * tick * r.finish) for r in results]
         in_system = sum(a - b for a, b in zip(start, end, strict=True)) / beta
-        weight = [j.weight * tick * (r.finish - r.arrival) for j, r in zip(workloads[world].jobs, results, strict=True)]
+        weight = [
+            j.weight * tick * (r.finish - r.arrival)
+            for j, r in zip(workloads[world].jobs, results, strict=True)
+        ]
         assert sums["jct"] == pytest.approx(-in_system / 4, rel=1e-4, abs=1e-5)
         assert sums["weighted"] == pytest.approx(-np.dot(weight, end) / 4, rel=1e-4, abs=1e-5)
         until = math.exp(-beta * tick * max(r.finish for r in results))
@@ -141,7 +144,9 @@ def test_events_inside_one_transition_are_discounted_from_its_beginning():
     params = hand([node(1)], jobs, tick_s=0.5, beta=beta, reward_scale=7)
     (first, after_first), (second, after_second), _ = play("jct", params, (0, 0), (1, 0), (2, 0))
     e = {t: math.exp(-beta * t) for t in (1, 1.5, 5)}
-    assert first == pytest.approx(-((1 - e[1]) + 2 * (e[1] - e[1.5]) + 3 * (e[1.5] - e[5])) / beta / 7, rel=1e-6)
+    assert first == pytest.approx(
+        -((1 - e[1]) + 2 * (e[1] - e[1.5]) + 3 * (e[1.5] - e[5])) / beta / 7, rel=1e-6
+    )
     assert second == pytest.approx(-2 * (1 - e[5]) / beta / 7, rel=1e-6)
     assert after_first == after_second == pytest.approx(e[5], rel=1e-6)
 
@@ -155,7 +160,9 @@ def test_starts_within_one_instant_are_not_discounted():
 def slow(name, arrival, **more):
     """Ten ticks on model 1, four on model 2."""
     return dataclasses.replace(
-        job(name, arrival, 10, 1, **more), duration_by_model=[10, 10, 4, 10], estimate_by_model=[10, 10, 4, 10]
+        job(name, arrival, 10, 1, **more),
+        duration_by_model=[10, 10, 4, 10],
+        estimate_by_model=[10, 10, 4, 10],
     )
 
 
@@ -168,7 +175,9 @@ def test_immediate_charges_a_slow_node_at_the_start_and_waiting_as_it_passes():
 
 def test_immediate_charges_a_gang_by_its_slowest_node():
     params = hand([node(1, 1), node(1, 2)], [slow("g", 0, instances=2), job("z", 0, 0, 0)])
-    assert play("immediate", params, (0, 1))[0][0] == -6  # first node fast, the other instance on the slow one
+    assert (
+        play("immediate", params, (0, 1))[0][0] == -6
+    )  # first node fast, the other instance on the slow one
 
 
 def test_energy_counts_a_used_device_in_full_and_an_idle_one_at_rest():

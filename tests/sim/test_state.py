@@ -48,7 +48,9 @@ def test_the_smallest_integer_that_holds_every_index(size, dtype):
 
 @pytest.fixture(scope="module")
 def running_cluster():
-    config, params = small([node(2)], [job("a", 0, 10, 1, 500, cpu_milli=10), job("b", 0, 10, 1), job("c", 0, 1, 2)])
+    config, params = small(
+        [node(2)], [job("a", 0, 10, 1, 500, cpu_milli=10), job("b", 0, 10, 1), job("c", 0, 1, 2)]
+    )
     env = ClusterEnv(config)
     return params, jax.jit(env.step_env)(KEY, jax.jit(env.reset_to)(0, params), jnp.int32(0), params)[1]
 
