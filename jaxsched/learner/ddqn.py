@@ -79,7 +79,20 @@ def score(
     """Values f32[K*M] of one settled cluster's candidates, ``ILLEGAL`` where not legal, and the candidates."""
     size = network.config
     candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes)
-    return network.apply(weights, describe(cluster, params, candidates)).reshape(-1), candidates
+    learned: Any = network.apply(weights, describe(cluster, params, candidates))
+    values = learned.reshape(-1)
+    return jnp.where(is_legal(values), values + waiting_value(cluster.state, params), ILLEGAL), candidates
+
+
+def waiting_value(state: EnvState, params: EnvParams) -> jax.Array:
+    """f32[]: what the waiting jobs cost if none of them ever starts, -n/beta: the network learns the rest.
+
+    This part of the value grows with the queue and would take most of a run to be learned from bootstraps alone;
+    the same for every action, it changes no choice (a potential: Ng, Harada and Russell 1999). 0 when beta is 0.
+    """
+    waiting = state.arrived - state.admitted + (state.queue >= 0).sum(dtype=jnp.int32)
+    horizon = jnp.where(params.beta > 0, 1.0 / jnp.maximum(params.beta, 1e-9), 0.0)
+    return -waiting.astype(jnp.float32) * horizon / params.reward_scale
 
 
 def q_values(network: QNetwork, weights: Any, state: EnvState, params: EnvParams) -> jax.Array:

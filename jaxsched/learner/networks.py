@@ -34,12 +34,7 @@ class QNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, features: Features) -> jax.Array:
-        width = self.config.width
-        k = features.job.shape[0]
-
-        def dense(name: str, size: int = width, bias: bool = True) -> nn.Dense:
-            return nn.Dense(size, use_bias=bias, name=name)
-
+        k, dense = features.job.shape[0], self._dense
         context = nn.relu(dense("embed_context")(features.context))
         jobs = nn.relu(dense("embed_job")(features.job)) * features.has_job[:, None]
         nodes = nn.relu(dense("embed_node")(features.node))
@@ -62,11 +57,20 @@ class QNetwork(nn.Module):
             return context
 
         graph = message_pass(graph, features.allowed, update_edge, update_node, update_global)
-        jobs, nodes = split_nodes(graph, k)
+        return self._values(features, *split_nodes(graph, k), graph.edges, context)
+
+    def _dense(self, name: str, size: int | None = None, bias: bool = True) -> nn.Dense:
+        return nn.Dense(size or self.config.width, use_bias=bias, name=name)
+
+    def _values(
+        self, features: Features, jobs: jax.Array, nodes: jax.Array, edges: jax.Array, context: jax.Array
+    ) -> jax.Array:
+        """The dueling head: f32[K, M] from the rows of the graph after the messages."""
+        dense, has_node = self._dense, features.legal.any(0) | features.allowed.any(0)
         pooled = _masked_mean(jobs, features.has_job), _masked_mean(nodes, has_node)
         summary = nn.relu(dense("summary")(jnp.concatenate([*pooled, context], -1)))
         value = dense("value", 1)(nn.relu(dense("value_hidden")(summary)))[0]
-        hidden = dense("read_edge")(graph.edges).reshape(*features.legal.shape, width)
+        hidden = dense("read_edge")(edges).reshape(*features.legal.shape, -1)
         hidden = (
             hidden
             + dense("read_job", bias=False)(jobs)[:, None]

@@ -48,7 +48,10 @@ def init(row: Row, num_envs: int, capacity: int) -> Ring:
     rows = jax.tree.map(
         lambda leaf: jnp.zeros((capacity, num_envs, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), row
     )
-    head, size = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)  # apart: one buffer cannot be donated twice
+    head, size = (
+        jnp.zeros((), jnp.int32),
+        jnp.zeros((), jnp.int32),
+    )  # apart: one buffer cannot be donated twice
     return Ring(rows, head, size)
 
 

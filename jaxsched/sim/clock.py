@@ -24,7 +24,6 @@ from jaxsched.sim.fit import (
     leftover,
     num_actions,
     startable,
-    view_queue,
 )
 from jaxsched.sim.place import first_minimum, take_devices
 from jaxsched.sim.state import empty_state, is_finished
@@ -71,8 +70,8 @@ class Move(NamedTuple):
 
 def start_cluster(config: EnvConfig, params: EnvParams, world: jax.Array) -> Cluster:
     """An empty cluster at tick 0, not yet settled."""
-    state = empty_state(config, params, world)
-    return Cluster(state, view_queue(state, params))
+    nothing = jnp.zeros((len(Request), config.queue), jnp.int32)
+    return Cluster(empty_state(config, params, world), QueueView(request=nothing, total=nothing[0]))
 
 
 def is_settled(state: EnvState, params: EnvParams) -> jax.Array:

@@ -9,12 +9,29 @@ import jax
 import jax.numpy as jnp
 
 from jaxsched.errors import InputError, nearest
-from jaxsched.sim.clock import HOLD, Cluster, has_choice, is_settled, micro_step, next_instant, wait_or_hold
-from jaxsched.sim.fit import free_nodes, is_fraction, job_request, legal_pairs, num_actions, view_queue
+from jaxsched.sim.clock import (
+    HOLD,
+    Cluster,
+    has_choice,
+    is_settled,
+    micro_step,
+    next_instant,
+    start_cluster,
+    wait_or_hold,
+)
+from jaxsched.sim.fit import (
+    FreeNodes,
+    capacity,
+    free_nodes,
+    is_fraction,
+    num_actions,
+    startable,
+    view_queue,
+)
 from jaxsched.sim.observe import action_mask, observe
 from jaxsched.sim.reward import REWARDS, jobs_in_system
 from jaxsched.sim.rollout import while_any
-from jaxsched.sim.state import empty_state, is_finished
+from jaxsched.sim.state import is_finished
 from jaxsched.types import NEVER, EnvConfig, EnvParams, EnvState, Observation, Request
 from jaxsched.workloads.scenarios import load_scenario, scenario_pool
 
@@ -36,11 +53,12 @@ def is_legal(cluster: Cluster, params: EnvParams, action: jax.Array) -> jax.Arra
     target, device = jnp.divmod(jnp.where(action < 0, wait, action), base)[::-1]
     in_range = (action >= 0) & (device <= state.free_gpu.shape[1])
     slot, node = jnp.divmod(jnp.minimum(target, wait - 1), state.free_cpu.shape[0])
-    pair = legal_pairs(state, params, view)[slot, node]
-    request = job_request(state, params, state.queue[slot])
-    named_fits = free_nodes(state, params).gpu[node, jnp.maximum(device - 1, 0)] >= request[Request.GPU_MILLI]
+    request = view.request[:, slot]
+    there = FreeNodes(*(field[node] for field in free_nodes(state, params)))
+    named_fits = there.gpu[jnp.maximum(device - 1, 0)] >= request[Request.GPU_MILLI]
     single = is_fraction(request) & (request[Request.INSTANCES] == 1)
-    pair = pair & ((device == 0) | (single & named_fits))
+    fits = (capacity(request, there) > 0) & startable(state, view)[slot]
+    pair = fits & ((device == 0) | (single & named_fits))
     can_wait = (next_instant(state, params) != NEVER) & (device == 0)
     ready = is_settled(state, params) & ~is_finished(state, params)
     return in_range & ready & jnp.where(target == wait, can_wait, pair)
@@ -83,9 +101,7 @@ class ClusterEnv:
 
     def reset_to(self, world: jax.Array, params: EnvParams) -> EnvState:
         """Settled state at the first decision of window ``world``."""
-        state = empty_state(self.config, params, world)
-        cluster = Cluster(state, view_queue(state, params))
-        return self._run_to_choice(cluster, params).state
+        return self._run_to_choice(start_cluster(self.config, params, world), params).state
 
     def reset_env(self, key: jax.Array, params: EnvParams) -> tuple[Observation, EnvState]:
         """Start a random window of the pool."""
@@ -103,6 +119,13 @@ class ClusterEnv:
         Returns (obs, state, reward f32[], terminated bool[], truncated bool[], info). An illegal action changes
         nothing and sets ``info["illegal_action"]``. ``info["discount"]`` is exp(-beta dt).
         """
+        after, *outcome = self._decide(state, action, params)
+        return outcome[-1]["final_observation"], after.state, *outcome
+
+    def _decide(
+        self, state: EnvState, action: jax.Array, params: EnvParams
+    ) -> tuple[Cluster, jax.Array, jax.Array, jax.Array, dict[str, Any]]:
+        """The cluster after one decision, then reward, terminated, truncated and info as in ``step_env``."""
         cluster = Cluster(state, view_queue(state, params))
         action = jnp.asarray(action, jnp.int32)
         legal = is_legal(cluster, params, action)
@@ -114,7 +137,6 @@ class ClusterEnv:
             (state_t.steps >= limit) | (totals.turns >= self.config.max_events_per_step)
         )
         seconds = (state_t.time - state.time).astype(jnp.float32) * params.tick_s
-        observation = observe(after, params, self.config.offer_wait)
         info = {
             "discount": jnp.exp(-params.beta * seconds),
             "illegal_action": ~legal & ~(is_finished(state, params) & (action == num_actions(state) - 1)),
@@ -123,9 +145,9 @@ class ClusterEnv:
             "finished": state_t.finished,
             "terminated": terminated,
             "truncated": truncated,
-            "final_observation": observation,
+            "final_observation": observe(after, params, self.config.offer_wait),
         }
-        return observation, state_t, totals.reward, terminated, truncated, info
+        return after, totals.reward, terminated, truncated, info
 
     def step(
         self, key: jax.Array, state: EnvState, action: jax.Array, params: EnvParams
@@ -135,17 +157,20 @@ class ClusterEnv:
         The observation and state returned are then those of the new episode; the last ones of the old episode are
         in ``info["final_observation"]``.
         """
-        _, ended, reward, terminated, truncated, info = self.step_env(key, state, action, params)
-        state = self.reset_if(key, ended, terminated | truncated, params)
-        return self.observe(state, params), state, reward, terminated, truncated, info
+        cluster, reward, terminated, truncated, info = self._decide(state, action, params)
+        cluster = self._renew_if(key, cluster, terminated | truncated, params)
+        observation = observe(cluster, params, self.config.offer_wait)
+        return observation, cluster.state, reward, terminated, truncated, info
 
     def reset_if(self, key: jax.Array, state: EnvState, done: jax.Array, params: EnvParams) -> EnvState:
         """``state``, or the first decision of a random window where ``done``."""
+        return self._renew_if(key, Cluster(state, view_queue(state, params)), done, params).state
+
+    def _renew_if(self, key: jax.Array, cluster: Cluster, done: jax.Array, params: EnvParams) -> Cluster:
         world = jax.random.randint(key, (), 0, params.pool.num_jobs.shape[0], dtype=jnp.int32)
-        fresh = empty_state(self.config, params, world)
-        state = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, state)
-        cluster = Cluster(state, view_queue(state, params))
-        return self._run_to_choice(cluster, params).state
+        fresh = start_cluster(self.config, params, world)
+        cluster = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, cluster)
+        return self._run_to_choice(cluster, params)
 
     def _run_to_choice(self, cluster: Cluster, params: EnvParams) -> Cluster:
         def undecided(params: EnvParams, cluster: Cluster) -> jax.Array:

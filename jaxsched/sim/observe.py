@@ -55,11 +55,11 @@ def _node_features(cluster: Cluster, params: EnvParams) -> jax.Array:
 def _pair_features(cluster: Cluster, params: EnvParams) -> jax.Array:
     state, view = cluster
     by_model = params.pool.estimate[state.world, jnp.maximum(state.queue, 0)]
-    seconds = by_model[:, params.pool.node_model[state.world]] * params.tick_s
+    run_time = log_time(by_model * params.tick_s)[:, params.pool.node_model[state.world]]
     fits = capacity(view.request[:, :, None], free_nodes(state, params))
     share = fits / jnp.maximum(view.request[Request.INSTANCES], 1)[:, None]
     present = (state.queue >= 0)[:, None, None]
-    return jnp.where(present, jnp.stack([log_time(seconds), share.astype(jnp.float32)], -1), 0.0)
+    return jnp.where(present, jnp.stack([run_time, share.astype(jnp.float32)], -1), 0.0)
 
 
 def _context(cluster: Cluster, params: EnvParams) -> jax.Array:

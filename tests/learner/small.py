@@ -24,7 +24,6 @@ SIZES = Sizes(nodes=2, gpus=2, jobs=12, models=3, classes=4, running=8)
 ENV_CONFIG = EnvConfig(num_nodes=2, gpus_per_node=2, num_jobs=12, num_models=3, queue=8, running=8)
 ENV = ClusterEnv(ENV_CONFIG)
 NETWORK = NetworkConfig(width=16, max_jobs=6, max_nodes=2)
-SLOW, FAST = 1, 2  # model columns
 CONFIG = LearnerConfig(
     total_steps=8_000,
     num_envs=10,
@@ -45,17 +44,16 @@ CONFIG = LearnerConfig(
 
 
 def two_nodes(seed: int, count: int = 12) -> tuple[list[RefNode], list[RefJob]]:
-    """A slow and a fast node of two GPUs; half of the jobs run four times faster on the fast one."""
+    """Two nodes of two GPUs. A third of the jobs runs eight times faster on one, a third three times on the other."""
     rng = np.random.default_rng(seed)
     jobs, arrival = [], 0
     for i in range(count):
-        duration = int(rng.choice([60, 120, 400, 1200]))
-        gains = i % 2 == 0
-        on = [duration, duration, duration // 4 if gains else duration]
-        gpus = int(rng.choice([1, 1, 2]))
-        jobs.append(RefJob(f"j{i}", arrival, on, on, gpus, 1000))
-        arrival += int(rng.exponential(60)) if i > 3 else 0
-    return [RefNode(SLOW, 2), RefNode(FAST, 2)], jobs
+        duration = int(rng.choice([50, 100, 300, 900]))
+        gains = [(1, 8), (3, 1), (1, 1)][rng.integers(3)]
+        on = [duration, *(duration // gain for gain in gains)]
+        jobs.append(RefJob(f"j{i}", arrival, on, on, int(rng.choice([1, 1, 2])), 1000))
+        arrival += int(rng.exponential(40)) if i > 3 else 0
+    return [RefNode(1, 2), RefNode(2, 2)], jobs
 
 
 def pool(count: int, first_seed: int = 0) -> EnvParams:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxsched.learner.candidates import choose_candidates, to_action
+from jaxsched.learner.ddqn import score
 from jaxsched.learner.features import (
     CONTEXT_FEATURES,
     JOB_FEATURES,
@@ -34,6 +35,9 @@ ENV = ClusterEnv(EnvConfig(num_nodes=4, gpus_per_node=8, num_jobs=10, num_models
 WIDE = NetworkConfig(width=8, max_jobs=8, max_nodes=4)
 RESET, STEP = jax.jit(ENV.reset_to), jax.jit(ENV.step_env)
 DESCRIBE = jax.jit(lambda state, params: describe_state(state, params, WIDE))
+CHOOSE = jax.jit(
+    lambda state, params: choose_candidates(Cluster(state, view_queue(state, params)), params, 8, 4)
+)
 YEAR = 31_536_000
 
 
@@ -53,7 +57,7 @@ def busy_cluster():
         [RefNode(1, 2), RefNode(2, 4)], [job(500, 2), job(900), job(70, 1, 500), job(3000, arrival=40)]
     )
     for _ in range(2):
-        candidates = choose_candidates(Cluster(state, view_queue(state, params)), params, 8, 4)
+        candidates = CHOOSE(state, params)
         index = jnp.argmax(candidates.legal.reshape(-1))
         state = STEP(jax.random.key(0), state, to_action(candidates, index, 4), params)[1]
     return state, params
@@ -164,11 +168,14 @@ def test_padded_cluster_has_the_same_values():  # LE-11
             num_nodes=sizes.nodes, gpus_per_node=sizes.gpus, num_jobs=sizes.jobs, num_models=4, queue=queue
         )
         params = params_of([world_of(nodes, jobs, sizes)], jobs, sizes)
-        state = ClusterEnv(config).reset_to(jnp.int32(0), params)
-        network, weights = network_and_weights(linear=True, max_jobs=k, max_nodes=m)
-        cluster = Cluster(state, view_queue(state, params))
-        found = choose_candidates(cluster, params, k, m)
-        q = jax.jit(network.apply)(weights, describe_state(state, params, network.config))
+        state = jax.jit(ClusterEnv(config).reset_to)(jnp.int32(0), params)
+        network, weights = network_and_weights(max_jobs=k, max_nodes=m)
+        q, found = jax.jit(
+            lambda state, params, network=network, weights=weights: score(
+                network, weights, Cluster(state, view_queue(state, params)), params
+            )
+        )(state, params)
+        q = q.reshape(found.legal.shape)
         legal = np.argwhere(np.asarray(found.legal))
         values.append({(int(found.slot[a]), int(found.node[b])): float(q[a, b]) for a, b in legal})
     assert values[0].keys() == values[1].keys() and len(values[0]) == 6

@@ -11,13 +11,13 @@ from jaxsched.learner.features import Features
 from jaxsched.learner.networks import ILLEGAL
 from tests.learner.small import ENV, describe_state, network_and_weights, params, random_features
 
-NETWORKS = {linear: network_and_weights(linear=linear) for linear in (False, True)}
-APPLY = {linear: jax.jit(network.apply) for linear, (network, _) in NETWORKS.items()}
+NETWORK, WEIGHTS = network_and_weights()
+APPLY = jax.jit(NETWORK.apply)
 SOLE = random_features(1, 3, 2)
 
 
-def q(features: Features, linear: bool = False) -> np.ndarray:
-    return np.asarray(APPLY[linear](NETWORKS[linear][1], features))
+def q(features: Features) -> np.ndarray:
+    return np.asarray(APPLY(WEIGHTS, features))
 
 
 def padded(features: Features, jobs: int, nodes: int, garbage: float) -> Features:
@@ -39,12 +39,11 @@ def padded(features: Features, jobs: int, nodes: int, garbage: float) -> Feature
     )
 
 
-@pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("garbage", [0.0, 7.0])
-def test_padding_does_not_change_values(garbage, linear):  # LE-11
+def test_padding_does_not_change_values(garbage):  # LE-11
     wide = padded(SOLE, 8, 4, garbage)
-    got = q(wide, linear)
-    np.testing.assert_allclose(got[:3, :2], q(SOLE, linear), atol=1e-5)
+    got = q(wide)
+    np.testing.assert_allclose(got[:3, :2], q(SOLE), atol=1e-5)
     assert (got[~np.asarray(wide.legal)] == np.float32(ILLEGAL)).all()
 
 
@@ -53,15 +52,13 @@ def test_batching_does_not_change_values():  # LE-11
     graphs = [padded(SOLE, 8, 4, 0.0)]
     graphs += [padded(random_features(10 + i, 1 + i, 1 + i % 4), 8, 4, 0.0) for i in range(5)]
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *graphs)
-    network, weights = NETWORKS[False]
-    got = jax.jit(jax.vmap(lambda features: network.apply(weights, features)))(batch)
+    got = jax.jit(jax.vmap(lambda features: NETWORK.apply(WEIGHTS, features)))(batch)
     np.testing.assert_allclose(got[0, :3, :2], q(SOLE), atol=1e-5)
     for row, graph in zip(got, graphs, strict=True):
         np.testing.assert_allclose(row, q(graph), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_permuting_jobs_and_nodes_permutes_values(linear):  # LE-11
+def test_permuting_jobs_and_nodes_permutes_values():  # LE-11
     jobs, nodes = np.array([2, 0, 1]), np.array([1, 0])
     moved = Features(
         job=SOLE.job[jobs],
@@ -72,16 +69,15 @@ def test_permuting_jobs_and_nodes_permutes_values(linear):  # LE-11
         allowed=SOLE.allowed[jobs][:, nodes],
         legal=SOLE.legal[jobs][:, nodes],
     )
-    np.testing.assert_allclose(q(moved, linear), q(SOLE, linear)[jobs][:, nodes], atol=1e-5)
+    np.testing.assert_allclose(q(moved), q(SOLE)[jobs][:, nodes], atol=1e-5)
 
 
 def test_dueling_mean_is_over_legal_pairs():
     """Q = V + A - mean(A): the mean of Q over legal pairs is V whatever the advantages."""
-    network, weights = NETWORKS[False]
-    head = weights["params"]["advantage"]
-    other = {"params": {**weights["params"], "advantage": jax.tree.map(lambda leaf: 3 * leaf + 1, head)}}
+    head = WEIGHTS["params"]["advantage"]
+    other = {"params": {**WEIGHTS["params"], "advantage": jax.tree.map(lambda leaf: 3 * leaf + 1, head)}}
     legal = np.asarray(SOLE.legal)
-    first, second = q(SOLE)[legal], np.asarray(APPLY[False](other, SOLE))[legal]
+    first, second = q(SOLE)[legal], np.asarray(APPLY(other, SOLE))[legal]
     assert np.abs(first - second).max() > 1e-3
     assert first.mean() == pytest.approx(second.mean(), abs=1e-5)
 
@@ -103,14 +99,13 @@ def without_edges() -> dict[str, Features]:
 @pytest.mark.parametrize("case", without_edges())
 def test_values_and_gradients_stay_finite(case):  # LE-12
     features = without_edges()[case]
-    network, weights = NETWORKS[True]
 
     def legal_sum(weights, numbers):
-        values = network.apply(weights, features._replace(**numbers))
+        values = NETWORK.apply(weights, features._replace(**numbers))
         return (jnp.where(features.legal, values, 0.0) ** 2).sum(), values
 
     numbers = {name: getattr(features, name) for name in ("job", "node", "pair", "context")}
-    gradients, values = jax.jit(jax.grad(legal_sum, argnums=(0, 1), has_aux=True))(weights, numbers)
+    gradients, values = jax.jit(jax.grad(legal_sum, argnums=(0, 1), has_aux=True))(WEIGHTS, numbers)
     assert np.isfinite(values).all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
     assert bool(features.legal.any()) == any(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradients[0]))
@@ -122,8 +117,9 @@ def test_finished_and_empty_clusters_have_finite_features():  # LE-12
     over = state.replace(queue=jnp.full_like(state.queue, -1), finished=jnp.int32(12), arrived=jnp.int32(12))
     no_gpus = params().replace(pool=params().pool.replace(node_gpus=jnp.zeros_like(params().pool.node_gpus)))
     bare = over.replace(free_gpu=jnp.zeros_like(over.free_gpu))
+    look = jax.jit(describe_state)
     for state, world in ((over, params()), (bare, no_gpus)):
-        features = describe_state(state, world)
+        features = look(state, world)
         assert not features.has_job.any() and not features.legal.any()
         assert all(np.isfinite(leaf).all() for leaf in features)
         assert (q(features) == np.float32(ILLEGAL)).all()

@@ -88,7 +88,8 @@ def test_counts_beyond_two_to_the_31():  # JX-08
 
 
 def test_types_never_change(trained):  # JX-01, RC-05
-    assert_same_types(trained[0], begin(), "learner")
+    later, first = (each._replace(key=jax.random.key_data(each.key)) for each in (trained[0], begin()))
+    assert_same_types(later, first, "learner")
 
 
 def test_each_program_compiles_once_and_runs_without_transfers():  # JX-01, JX-07
@@ -125,8 +126,6 @@ def test_same_seed_same_numbers_other_seed_other_numbers():  # RC-01
     runs = [advance(begin(seed), trainer().fill_chunks + 2)[0] for seed in (0, 0, 1)]
     assert same(runs[0], runs[1])
     assert not same(runs[0].weights.online, runs[2].weights.online)
-    first = [run.ring.rows for run in (begin(0), begin(1))]
-    assert same(first[0], first[1])  # empty, and still:
     assert not same(runs[0].ring.rows.state.world, runs[2].ring.rows.state.world)
     assert not same(runs[0].ring.rows.action, runs[2].ring.rows.action)
 
@@ -165,7 +164,7 @@ def test_memory_of_the_ring_does_not_grow_with_the_run():  # RP-04
     assert LearnerConfig(total_steps=3_000_000_000).capacity == default.capacity
 
 
-def test_the_ring_holds_what_the_environment_did(trained):  # LE-03, RP-03, PL
+def test_the_ring_holds_what_the_environment_did(trained):  # LE-03, RP-03
     """Every stored transition, taken again, gives the stored reward, discount, ending and next state.
 
     The state after the last step of an episode is that episode's own, though the cluster was reset since.
