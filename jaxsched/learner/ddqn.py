@@ -28,7 +28,7 @@ BLOCK = 64  # transitions whose activations are computed together
 class LearnerConfig:
     """Everything about learning. Steps are environment steps (decisions summed over all clusters)."""
 
-    total_steps: int = 800_000
+    total_steps: int = 400_000
     num_envs: int = 64
     chunk_steps: int = 16  # decisions of each cluster between updates
     updates: int = 4  # per chunk
@@ -36,13 +36,13 @@ class LearnerConfig:
     capacity: int = 1024  # time rows of the ring, each num_envs wide
     learning_starts: int = 10_000
     n_step: int = 10
-    time_constant_s: float = 3600.0  # 1/beta
-    reward_scale: float = 100_000.0  # job-seconds per unit of reward
+    time_constant_s: float = 1200.0  # 1/beta
+    reward_scale: float = 30_000.0  # job-seconds per unit of reward
     learning_rate: float = 1e-3  # falls to 0 by a cosine
     epsilon_start: float = 1.0
     epsilon_end: float = 0.02
     epsilon_steps: int = 100_000
-    target_rate: float = 0.005  # Polyak step; used when target_period is 0
+    target_rate: float = 0.02  # Polyak step; used when target_period is 0
     target_period: int = 0  # updates between copies of the online network
     average_rate: float = 0.01  # step of the averaged weights that act in evaluation
     huber_delta: float = 1.0

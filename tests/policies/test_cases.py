@@ -25,7 +25,7 @@ from jaxsched.sim.fit import free_nodes, view_queue
 from jaxsched.sim.rollout import run
 from jaxsched.testing import random_action
 from jaxsched.types import Blocking, Order
-from tests.policies.test_parity import NAMED, all_rules
+from tests.policies.parity import NAMED, all_rules
 from tests.reference.policies import reference_policy
 from tests.reference.simulator import simulate
 from tests.reference.workloads import random_workload

@@ -1,0 +1,22 @@
+"""The named policies schedule as the reference does with jit disabled."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxsched.policies.library import get_policy
+from jaxsched.sim.rollout import run
+from tests.policies.parity import KEY, NAMED, SIZES, pools, reference, workloads
+from tests.worlds import config_of, schedule_of
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_policies_without_jit(name):
+    config, policy = config_of(SIZES, 3), get_policy(name)
+    with jax.disable_jit():
+        for w in range(3):
+            params = jax.tree.map(lambda leaf, w=w: leaf[w], pools())
+            schedule = run(policy, policy.default_params, KEY, params, jnp.int32(0), config)
+            assert schedule_of(schedule) == reference(workloads()[w], name, 3), f"{name} on workload {w}"
