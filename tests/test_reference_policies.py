@@ -122,8 +122,8 @@ def test_fastest_then_tightest_then_lowest():
 def test_random_takes_the_draw_of_its_decision():
     jobs = [job("a", 1), job("b", 1, arrival=5)]
     nodes = [RefNode(1, 1), RefNode(1, 1), RefNode(1, 1)]
-    # start a (7 % 3 = 1: node 1), WAIT (100 unused), start b (3 % 2 = 1: the second of nodes 0 and 2)
-    found = simulate(nodes, jobs, reference_policy("fifo+random"), draws=[7, 100, 3, 0, 0, 0])
+    # start a (7 % 3 = 1: node 1), WAIT (nothing to choose: no draw), start b (3 % 2 = 1: the second of nodes 0 and 2)
+    found = simulate(nodes, jobs, reference_policy("fifo+random"), draws=[7, 3, 0, 0, 0])
     assert [r.parts[0][0] for r in found] == [1, 2]
     with pytest.raises(ValueError, match="draws"):
         simulate(nodes, jobs, reference_policy("fifo+random"))

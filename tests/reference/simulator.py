@@ -124,7 +124,7 @@ class Cluster:
         if instant == NEVER:
             raise RuntimeError(f"waiting at {self.time} with nothing still to happen")
         if self.draws is not None and self.legal_pairs():
-            self.choices += 1
+            self.choices += 1  # a forced WAIT is no choice
         self.job_ticks += (self.arrived - self.finished) * (instant - self.time)
         self.time = instant
         self.decisions += 1
@@ -184,7 +184,7 @@ def simulate(
 ) -> list[RefResult]:
     """The schedule, one result per job in row order.
 
-    ``draws`` has an integer per decision (WAITs counted, three per job always suffice);
+    ``draws`` has an integer per decision at which some job could start (three per job always suffice);
     ``fgd_classes`` defaults to the table counted on ``jobs``.
     """
     cluster = Cluster(nodes, jobs, queue=queue, tick_s=tick_s, draws=draws, fgd_classes=fgd_classes)
