@@ -34,6 +34,14 @@ def floor_divide(numerator: jax.Array, divisor: jax.Array) -> jax.Array:
     return quotient + (rest >= divisor) - (rest < 0)
 
 
+def small_floor_divide(numerator: jax.Array, divisor: jax.Array) -> jax.Array:
+    """Exact ``numerator // divisor`` for 0 <= numerator < 2^16, as it is for devices and their milli.
+
+    Half a unit keeps the quotient further from the next integer than any rounding of a reciprocal reaches.
+    """
+    return ((numerator.astype(jnp.float32) + 0.5) / divisor.astype(jnp.float32)).astype(jnp.int32)
+
+
 def _times_fitting(free: jax.Array, need: jax.Array) -> jax.Array:
     """How often ``need`` goes into ``free``; NEVER for a zero need, 0 on padding (negative free)."""
     times = floor_divide(jnp.maximum(free, 0), jnp.maximum(need, 1))
@@ -47,9 +55,9 @@ def capacity(request: jax.Array, nodes: FreeNodes) -> jax.Array:
     device with enough left, whole devices need that many untouched ones.
     """
     num_gpu, milli = request[Request.NUM_GPU], request[Request.GPU_MILLI]
-    shares = floor_divide(nodes.gpu, jnp.maximum(milli, 1)[..., None]).sum(-1)
+    shares = small_floor_divide(nodes.gpu, jnp.maximum(milli, 1)[..., None]).sum(-1)
     untouched = (nodes.gpu == MILLI).sum(-1, dtype=jnp.int32)
-    groups = floor_divide(untouched, jnp.maximum(num_gpu, 1))
+    groups = small_floor_divide(untouched, jnp.maximum(num_gpu, 1))
     by_gpu = jnp.where(num_gpu == 0, NEVER, jnp.where(is_fraction(request), shares, groups))
     by_cpu = _times_fitting(nodes.cpu, request[Request.CPU_MILLI])
     by_memory = _times_fitting(nodes.memory, request[Request.MEMORY_MIB])

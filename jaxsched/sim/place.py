@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxsched.sim.fit import FreeNodes, capacity, floor_divide, is_fraction, leftover
+from jaxsched.sim.fit import FreeNodes, capacity, is_fraction, leftover, small_floor_divide
 from jaxsched.types import MILLI, Request
 
 
@@ -32,7 +32,7 @@ def take_devices(request: jax.Array, free: jax.Array, instances: jax.Array) -> j
         instances: i32[] how many of them, at most ``capacity``.
     """
     index = jnp.arange(free.shape[0])
-    shares = floor_divide(free, jnp.maximum(request[Request.GPU_MILLI], 1))
+    shares = small_floor_divide(free, jnp.maximum(request[Request.GPU_MILLI], 1))
     tighter = (free[None, :] < free[:, None]) | (
         (free[None, :] == free[:, None]) & (index[None, :] < index[:, None])
     )
