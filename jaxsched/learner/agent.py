@@ -20,7 +20,6 @@ from jaxsched.learner.features import (
 from jaxsched.learner.networks import NetworkConfig, QNetwork
 from jaxsched.policies.library import Policy
 from jaxsched.sim.clock import Cluster
-from jaxsched.sim.fit import num_actions
 from jaxsched.types import EnvParams
 
 
@@ -28,8 +27,7 @@ def _greedy(
     network: QNetwork, weights: Any, key: jax.Array, cluster: Cluster, params: EnvParams
 ) -> jax.Array:
     values, candidates = score(network, weights, cluster, params)
-    action = to_action(candidates, first_maximum(values), cluster.state.free_cpu.shape[0])
-    return jnp.where(candidates.legal.any(), action, num_actions(cluster.state) - 1)
+    return to_action(candidates, first_maximum(values), cluster.state)
 
 
 @functools.cache

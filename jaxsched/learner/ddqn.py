@@ -76,11 +76,10 @@ def epsilon(config: LearnerConfig, env_steps: jax.Array) -> jax.Array:
 def score(
     network: QNetwork, weights: Any, cluster: Cluster, params: EnvParams
 ) -> tuple[jax.Array, Candidates]:
-    """Values f32[K*M] of one settled cluster's candidates, ``ILLEGAL`` where not legal, and the candidates."""
+    """Values f32[K*M + 1] of one settled cluster's candidates, ``ILLEGAL`` where not legal, and the candidates."""
     size = network.config
-    candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes)
-    learned: Any = network.apply(weights, describe(cluster, params, candidates))
-    values = learned.reshape(-1)
+    candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes, size.reserving)
+    values: Any = network.apply(weights, describe(cluster, params, candidates))
     return jnp.where(is_legal(values), values + waiting_value(cluster.state, params), ILLEGAL), candidates
 
 
@@ -96,7 +95,7 @@ def waiting_value(state: EnvState, params: EnvParams) -> jax.Array:
 
 
 def q_values(network: QNetwork, weights: Any, state: EnvState, params: EnvParams) -> jax.Array:
-    """f32[K*M] of one state's candidates, ``ILLEGAL`` where not legal."""
+    """f32[K*M + 1] of one state's candidates, ``ILLEGAL`` where not legal."""
     return score(network, weights, Cluster(state, view_queue(state, params)), params)[0]
 
 

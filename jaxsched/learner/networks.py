@@ -21,13 +21,15 @@ class NetworkConfig:
     width: int = 32  # of every hidden layer
     max_jobs: int = 24  # K
     max_nodes: int = 8  # M
+    reserving: bool = True  # offer only placements that do not delay the shortest job
 
 
 class QNetwork(nn.Module):
-    """Q-values of all candidate placements of one decision: f32[K, M], ``ILLEGAL`` where not legal.
+    """Q-values of all candidates of one decision, f32[K*M + 1], ``ILLEGAL`` where not legal; the last one is WAIT.
 
     Jobs, nodes and pairs are embedded, one round of messages runs over the pairs that may ever run, and each legal
-    pair gets an advantage: Q = V + A - mean of A over legal pairs (Wang et al. 2016).
+    pair gets an advantage: Q = V + A - mean of A over legal pairs (Wang et al. 2016). WAIT is legal only where no
+    pair is, and is then worth V.
     """
 
     config: NetworkConfig
@@ -65,7 +67,7 @@ class QNetwork(nn.Module):
     def _values(
         self, features: Features, jobs: jax.Array, nodes: jax.Array, edges: jax.Array, context: jax.Array
     ) -> jax.Array:
-        """The dueling head: f32[K, M] from the rows of the graph after the messages."""
+        """The dueling head: f32[K*M + 1] from the rows of the graph after the messages."""
         dense, has_node = self._dense, features.legal.any(0) | features.allowed.any(0)
         pooled = _masked_mean(jobs, features.has_job), _masked_mean(nodes, has_node)
         summary = nn.relu(dense("summary")(jnp.concatenate([*pooled, context], -1)))
@@ -79,7 +81,9 @@ class QNetwork(nn.Module):
         hidden = nn.relu(hidden + dense("read_context", bias=False)(summary))
         advantage = dense("advantage", 1)(hidden)[..., 0]
         mean = jnp.where(features.legal, advantage, 0.0).sum() / jnp.maximum(features.legal.sum(), 1)
-        return jnp.where(features.legal, value + advantage - mean, ILLEGAL)
+        placing = jnp.where(features.legal, value + advantage - mean, ILLEGAL).reshape(-1)
+        waiting = jnp.where(features.legal.any(), ILLEGAL, value)
+        return jnp.append(placing, waiting)
 
 
 def _masked_mean(rows: jax.Array, mask: jax.Array) -> jax.Array:

@@ -60,7 +60,7 @@ def _act(
     """Candidate index and environment action of one cluster."""
     values, candidates = score(network, weights, Cluster(state, view_queue(state, params)), params)
     index = explore(key, values, share)
-    return index, to_action(candidates, index, state.free_cpu.shape[0])
+    return index, to_action(candidates, index, state)
 
 
 def _collect(
@@ -163,5 +163,6 @@ def first_row(learner: LearnerState) -> Row:
 
 def _features(network: QNetwork, state: EnvState, params: EnvParams) -> Features:
     cluster = Cluster(state, view_queue(state, params))
-    candidates = choose_candidates(cluster, params, network.config.max_jobs, network.config.max_nodes)
+    size = network.config
+    candidates = choose_candidates(cluster, params, size.max_jobs, size.max_nodes, size.reserving)
     return describe(cluster, params, candidates)

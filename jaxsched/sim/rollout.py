@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxsched.sim.clock import Cluster, Record, has_choice, micro_step, start_cluster, wait_or_hold
+from jaxsched.sim.clock import HOLD, Cluster, Record, has_choice, micro_step, start_cluster, wait_or_hold
 from jaxsched.sim.state import is_finished
 from jaxsched.types import NEVER, EnvConfig, EnvParams, Schedule
 
@@ -105,12 +105,12 @@ class Carry(NamedTuple):
 
     cluster: Cluster
     log: Log
-    turns: jax.Array  # i32[] micro-steps
+    turns: jax.Array  # i32[] micro-steps; not those in which a row of a batch held still for the others
 
 
 def _apply(operand: Operand, carry: Carry, action: jax.Array) -> Carry:
     cluster, record = micro_step(operand.params, carry.cluster, action)
-    return Carry(cluster, _write_log(carry.log, record), carry.turns + 1)
+    return Carry(cluster, _write_log(carry.log, record), carry.turns + (action != HOLD))
 
 
 def _go_on(operand: Operand, carry: Carry) -> Carry:

@@ -17,7 +17,12 @@ SOLE = random_features(1, 3, 2)
 
 
 def q(features: Features) -> np.ndarray:
-    return np.asarray(APPLY(WEIGHTS, features))
+    return placements(APPLY(WEIGHTS, features), features)
+
+
+def placements(values, features: Features) -> np.ndarray:
+    """Values [K, M] of the placements among all values [K*M + 1]."""
+    return np.asarray(values)[:-1].reshape(features.legal.shape)
 
 
 def padded(features: Features, jobs: int, nodes: int, garbage: float) -> Features:
@@ -53,9 +58,9 @@ def test_batching_does_not_change_values():  # LE-11
     graphs += [padded(random_features(10 + i, 1 + i, 1 + i % 4), 8, 4, 0.0) for i in range(5)]
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *graphs)
     got = jax.jit(jax.vmap(lambda features: NETWORK.apply(WEIGHTS, features)))(batch)
-    np.testing.assert_allclose(got[0, :3, :2], q(SOLE), atol=1e-5)
+    np.testing.assert_allclose(placements(got[0], graphs[0])[:3, :2], q(SOLE), atol=1e-5)
     for row, graph in zip(got, graphs, strict=True):
-        np.testing.assert_allclose(row, q(graph), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(row, APPLY(WEIGHTS, graph), rtol=1e-5, atol=1e-5)
 
 
 def test_permuting_jobs_and_nodes_permutes_values():  # LE-11
@@ -77,9 +82,25 @@ def test_dueling_mean_is_over_legal_pairs():
     head = WEIGHTS["params"]["advantage"]
     other = {"params": {**WEIGHTS["params"], "advantage": jax.tree.map(lambda leaf: 3 * leaf + 1, head)}}
     legal = np.asarray(SOLE.legal)
-    first, second = q(SOLE)[legal], np.asarray(APPLY(other, SOLE))[legal]
+    first, second = q(SOLE)[legal], placements(APPLY(other, SOLE), SOLE)[legal]
     assert np.abs(first - second).max() > 1e-3
     assert first.mean() == pytest.approx(second.mean(), abs=1e-5)
+
+
+def test_waiting_is_worth_the_state_and_offered_only_where_nothing_else_is():
+    """WAIT, the last candidate, has the value V = mean of Q over legal pairs of a graph without advantages."""
+    none = SOLE._replace(legal=jnp.zeros_like(SOLE.legal))
+    flat = {
+        "params": {
+            **WEIGHTS["params"],
+            "advantage": jax.tree.map(jnp.zeros_like, WEIGHTS["params"]["advantage"]),
+        }
+    }
+    values = np.asarray(APPLY(flat, SOLE))
+    assert values[-1] == np.float32(ILLEGAL)
+    waiting = np.asarray(APPLY(flat, none))
+    assert (waiting[:-1] == np.float32(ILLEGAL)).all()
+    assert waiting[-1] == pytest.approx(values[:-1].max(), abs=1e-5)
 
 
 def without_edges() -> dict[str, Features]:
@@ -102,7 +123,7 @@ def test_values_and_gradients_stay_finite(case):  # LE-12
 
     def legal_sum(weights, numbers):
         values = NETWORK.apply(weights, features._replace(**numbers))
-        return (jnp.where(features.legal, values, 0.0) ** 2).sum(), values
+        return (jnp.where(features.legal, values[:-1].reshape(features.legal.shape), 0.0) ** 2).sum(), values
 
     numbers = {name: getattr(features, name) for name in ("job", "node", "pair", "context")}
     gradients, values = jax.jit(jax.grad(legal_sum, argnums=(0, 1), has_aux=True))(WEIGHTS, numbers)
@@ -123,3 +144,4 @@ def test_finished_and_empty_clusters_have_finite_features():  # LE-12
         assert not features.has_job.any() and not features.legal.any()
         assert all(np.isfinite(leaf).all() for leaf in features)
         assert (q(features) == np.float32(ILLEGAL)).all()
+        assert np.isfinite(np.asarray(APPLY(WEIGHTS, features))[-1])

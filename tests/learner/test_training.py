@@ -177,7 +177,7 @@ def test_the_ring_holds_what_the_environment_did(trained):  # LE-03, RP-03
     def again(row):
         cluster = Cluster(row.state, view_queue(row.state, world))
         _, candidates = score(network, learner.weights.online, cluster, world)
-        action = to_action(candidates, row.action.astype(jnp.int32), ENV.config.num_nodes)
+        action = to_action(candidates, row.action.astype(jnp.int32), row.state)
         return ENV.step_env(jax.random.key(0), row.state, action, world)[1:]
 
     last = int(learner.ring.size) - 1
