@@ -38,6 +38,7 @@ CLASSICAL = (
     "saf+best_fit", "saf-easy+gpu_packing", "saf+random", "wfp3+best_fit", "wfp3-easy+best_fit_vector",
     "unicep+best_fit", "unicep-strict+dot_product", "f1+best_fit", "f1-easy+gpu_clustering",
     "edf+best_fit", "edf-strict+first_fit", "saf+fastest", "wfp3+fastest", "fifo+fastest", "spt_pair",
+    "spt_pair-easy",
 )  # fmt: skip
 
 

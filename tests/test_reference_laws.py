@@ -22,6 +22,7 @@ SOME_POLICIES = [
     "fifo-easy+dot_product",
     "sjf+best_fit_vector",
     "spt_pair",
+    "spt_pair-easy",
 ]
 
 

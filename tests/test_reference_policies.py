@@ -35,9 +35,9 @@ def occupied(nodes: list[RefNode], holders: list[tuple[int, int, int | None]], *
     return cluster
 
 
-def test_there_are_211_names_and_unknown_ones_are_refused():
+def test_there_are_212_names_and_unknown_ones_are_refused():
     names = all_policy_names()
-    assert len(names) == len(set(names)) == 7 * 3 * 10 + 1
+    assert len(names) == len(set(names)) == 7 * 3 * 10 + 2
     for bad in ("fifo", "lifo+best_fit", "fifo-slow+best_fit", "fifo+nowhere"):
         with pytest.raises(KeyError):
             reference_policy(bad)

@@ -11,12 +11,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsched.policies.easy import reserve
-from jaxsched.policies.order import first_slot, order_keys
+from jaxsched.policies.easy import undelaying_pairs
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import FreeNodes, capacity, free_nodes, num_actions, startable
-from jaxsched.sim.place import take_devices
-from jaxsched.types import MILLI, NEVER, EnvParams, EnvState, Order, Request
+from jaxsched.types import MILLI, NEVER, EnvParams, EnvState, Request
 
 
 class Candidates(NamedTuple):
@@ -87,39 +85,6 @@ def group_nodes(nodes: FreeNodes, fits: jax.Array, count: int) -> tuple[jax.Arra
     return chosen.astype(jnp.int32), wanted[chosen]
 
 
-def _keep_reservation(
-    cluster: Cluster, params: EnvParams, slot: jax.Array, node: jax.Array, fits: jax.Array
-) -> jax.Array:
-    """bool[K, M]: placements that do not delay the job with the shortest run time in the queue (EASY's rule).
-
-    A gang that would spread over several nodes is never let past that job: where its parts go is not examined.
-    """
-    state, view = cluster
-    keys = order_keys(jnp.int32(Order.SJF), cluster, params)
-    head, _ = first_slot(keys, state.queue >= 0, cluster)
-    reservation = reserve(cluster, params, head)
-    request = view.request[:, slot][:, :, None]
-    take = jnp.minimum(fits, request[Request.INSTANCES])
-    now, then = free_nodes(state, params), reservation.nodes
-    by_pair = jax.vmap(jax.vmap(take_devices, (None, 0, 0)), (1, None, 0))
-    devices = by_pair(request[:, :, 0], now.gpu[node], take)
-    left = FreeNodes(
-        then.cpu[node] - take * request[Request.CPU_MILLI],
-        then.memory[node] - take * request[Request.MEMORY_MIB],
-        then.gpu[node] - devices * request[Request.GPU_MILLI][..., None],
-        then.model[node],
-    )
-    head_request = reservation.request
-    before = capacity(head_request[:, None], then)
-    after = capacity(head_request[:, None, None], left)
-    enough = before.sum() - before[node] + after >= head_request[Request.INSTANCES]
-    job = jnp.maximum(state.queue[slot], 0)
-    end = state.time + params.pool.estimate[state.world, job][:, then.model[node]]
-    in_time = end <= reservation.shadow
-    whole = fits >= request[Request.INSTANCES]
-    return (slot == head)[:, None] | (whole & (in_time | enough))
-
-
 def choose_candidates(
     cluster: Cluster, params: EnvParams, max_jobs: int, max_nodes: int, reserving: bool = True
 ) -> Candidates:
@@ -139,7 +104,7 @@ def choose_candidates(
     enough = nodes.gpu[node].shape[-1] * MILLI >= request[Request.GPU_MILLI]
     legal = (fits > 0) & has_job[:, None] & has_node[None, :]
     if reserving:
-        legal &= _keep_reservation(cluster, params, slot, node, fits)
+        legal &= undelaying_pairs(cluster, params, slot, node, fits)
     return Candidates(
         slot=slot,
         node=node,

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsched.policies.order import NO_JOB, first_slot
+from jaxsched.policies.order import NO_JOB, first_slot, order_keys
 from jaxsched.policies.place import Placement, choose_node
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import FreeNodes, capacity, free_nodes, num_actions, startable
 from jaxsched.sim.place import allocate, take_devices
-from jaxsched.types import NEVER, EnvParams, Request
+from jaxsched.types import NEVER, EnvParams, Order, Request
 
 
 class Reservation(NamedTuple):
@@ -89,6 +89,42 @@ def _keeps_reservation(
         gpu=left.gpu - devices * request[Request.GPU_MILLI],
     )
     return (end <= reservation.shadow) | _is_legal(reservation.request, left)
+
+
+def undelaying_pairs(
+    cluster: Cluster, params: EnvParams, slot: jax.Array, node: jax.Array, fits: jax.Array
+) -> jax.Array:
+    """bool[K, M]: placements that do not delay the job with the shortest run time in the queue, the head.
+
+    The head may go anywhere. Another job must fit one node whole, and end before the head's shadow time or leave it its
+    place; where the parts of a gang that spreads would go is not examined, so it never passes the head.
+
+    Args:
+        slot: i32[K] queue slots.
+        node: i32[M] nodes.
+        fits: i32[K, M] instances that the node could take now.
+    """
+    state, view = cluster
+    head, _ = first_slot(order_keys(jnp.int32(Order.SJF), cluster, params), state.queue >= 0, cluster)
+    reservation = reserve(cluster, params, head)
+    request = view.request[:, slot]
+    instances = request[Request.INSTANCES][:, None]
+    take = jnp.minimum(fits, instances)
+    devices_of_pairs = jax.vmap(jax.vmap(take_devices, (None, 0, 0)), (1, None, 0))
+    devices = devices_of_pairs(request, state.free_gpu[node].astype(jnp.int32), take)
+    then = reservation.nodes
+    left = FreeNodes(
+        then.cpu[node] - take * request[Request.CPU_MILLI][:, None],
+        then.memory[node] - take * request[Request.MEMORY_MIB][:, None],
+        then.gpu[node] - devices * request[Request.GPU_MILLI][:, None, None],
+        then.model[node],
+    )
+    before = capacity(reservation.request[:, None], then)
+    after = capacity(reservation.request[:, None, None], left)
+    keeps_place = before.sum() - before[node] + after >= reservation.request[Request.INSTANCES]
+    estimate = params.pool.estimate[state.world, jnp.maximum(state.queue[slot], 0)]
+    in_time = state.time + estimate[:, then.model[node]] <= reservation.shadow
+    return (slot == head)[:, None] | ((fits >= instances) & (in_time | keeps_place))
 
 
 def easy_action(

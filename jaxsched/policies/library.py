@@ -20,7 +20,7 @@ from jaxsched.policies import place
 from jaxsched.policies.easy import easy_action
 from jaxsched.policies.fgd import fgd
 from jaxsched.policies.order import order_keys, skip_or_strict
-from jaxsched.policies.pair import spt_pair
+from jaxsched.policies.pair import spt_pair, spt_pair_easy
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import num_actions, view_queue
 from jaxsched.types import Blocking, EnvParams, EnvState, Order
@@ -111,6 +111,15 @@ def _grid_decide(placement: str) -> Decide:
     return functools.partial(_grid_action, placement)
 
 
+_PAIR_TEXT = "least estimated run time over all legal (job, node) pairs, then earlier job, then best_fit"
+_PAIRS = {
+    "spt_pair": Policy(spt_pair, "spt_pair", _PAIR_TEXT),
+    "spt_pair-easy": Policy(
+        spt_pair_easy,
+        "spt_pair-easy",
+        f"{_PAIR_TEXT}; only pairs that do not delay the shortest job of the queue (its EASY reservation)",
+    ),
+}
 _registered: dict[str, Policy] = {}
 
 
@@ -140,7 +149,7 @@ def grid_names() -> list[str]:
 
 def list_policies() -> dict[str, str]:
     """Every name that ``get_policy`` knows, with its definition."""
-    names = [*grid_names(), "spt_pair", *_registered]
+    names = [*grid_names(), *_PAIRS, *_registered]
     return {name: get_policy(name).definition for name in names}
 
 
@@ -148,14 +157,13 @@ def get_policy(name: str) -> Policy:
     """The policy called ``name``; InputError with the nearest name when there is none."""
     if name in _registered:
         return _registered[name]
-    if name == "spt_pair":
-        text = "least estimated run time over all legal (job, node) pairs, then earlier job, then best_fit"
-        return Policy(spt_pair, name, text)
+    if name in _PAIRS:
+        return _PAIRS[name]
     queue, _, placement = name.partition("+")
     order, _, suffix = queue.partition("-")
     blocking = {"": Blocking.SKIP, "strict": Blocking.STRICT, "easy": Blocking.EASY}.get(suffix)
     if order.upper() not in Order.__members__ or blocking is None or placement not in PLACEMENTS:
-        known = [*grid_names(), "spt_pair", *_registered]
+        known = [*grid_names(), *_PAIRS, *_registered]
         raise InputError(f"unknown policy {name!r}; {nearest(name, known)}")
     rule = Rule(np.int32(Order[order.upper()]), np.int32(blocking))
     first_line = (PLACEMENTS[placement].__doc__ or "").strip().splitlines()[0]

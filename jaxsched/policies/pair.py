@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxsched.policies.easy import undelaying_pairs
 from jaxsched.sim.clock import Cluster
-from jaxsched.sim.fit import free_nodes, leftover, legal_pairs, num_actions
+from jaxsched.sim.fit import capacity, free_nodes, leftover, legal_pairs, num_actions, startable
 from jaxsched.types import NEVER, EnvParams
 
 
@@ -40,4 +41,15 @@ def pair_estimates(cluster: Cluster, params: EnvParams) -> jax.Array:
 def spt_pair(policy_params: Any, key: jax.Array, cluster: Cluster, params: EnvParams) -> jax.Array:
     """Shortest processing time over pairs: the least estimated run time among the legal (job, node) pairs."""
     legal = legal_pairs(cluster.state, params, cluster.view)
+    return first_pair(pair_estimates(cluster, params), legal, cluster, params)
+
+
+def spt_pair_easy(policy_params: Any, key: jax.Array, cluster: Cluster, params: EnvParams) -> jax.Array:
+    """``spt_pair`` among the placements that do not delay the shortest job of the queue, WAIT when there is none."""
+    state, view = cluster
+    slots = jnp.arange(state.queue.shape[0])
+    nodes = jnp.arange(state.free_cpu.shape[0])
+    fits = capacity(view.request[:, :, None], free_nodes(state, params))
+    legal = (fits > 0) & startable(state, view)[:, None]
+    legal &= undelaying_pairs(cluster, params, slots, nodes, fits)
     return first_pair(pair_estimates(cluster, params), legal, cluster, params)

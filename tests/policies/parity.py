@@ -25,7 +25,7 @@ NAMED = (
     "saf+best_fit", "saf-easy+gpu_packing", "saf+random", "wfp3+best_fit", "wfp3-easy+best_fit_vector",
     "unicep+best_fit", "unicep-strict+dot_product", "f1+best_fit", "f1-easy+gpu_clustering",
     "edf+best_fit", "edf-strict+first_fit", "fifo+gpu_packing", "fifo+gpu_clustering", "fifo+dot_product",
-    "spt_pair",
+    "spt_pair", "spt_pair-easy",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from jaxsched.policies.library import PLACEMENTS, get_policy, grid_names
 from jaxsched.sim.rollout import run
 from jaxsched.types import Order
 from tests.policies.parity import COUNT, KEY, NAMED, QUEUES, SIZES, all_rules, pools, reference, workloads
+from tests.reference.policies import PAIRS
 from tests.worlds import config_of, schedule_of
 
 
@@ -34,14 +35,14 @@ def compare(schedules, workloads, heads, placement, queue, first):
             assert got == want, f"{name} on workload {first + w}, queue {queue}"
 
 
-@pytest.mark.parametrize("placement", [*PLACEMENTS, None])
+@pytest.mark.parametrize("placement", [*PLACEMENTS, *PAIRS])
 @pytest.mark.parametrize("queue", QUEUES)
 def test_every_policy_equals_the_reference(placement, queue):
     """Half of the random workloads with a queue that overflows, half with one that holds all jobs."""
     half = slice(0, COUNT // 2) if queue == QUEUES[0] else slice(COUNT // 2, COUNT)
     config = config_of(SIZES, queue)
-    if placement is None:
-        policy, rules, heads = get_policy("spt_pair"), jnp.zeros(1), ["spt_pair"]
+    if placement in PAIRS:
+        policy, rules, heads, placement = get_policy(placement), jnp.zeros(1), [placement], None
     else:
         policy = get_policy(f"fifo+{placement}")
         rules, heads = all_rules()
@@ -50,8 +51,8 @@ def test_every_policy_equals_the_reference(placement, queue):
 
 
 def test_the_named_policies_cover_the_grid():
-    assert len(NAMED) == len(set(NAMED)) == 24
-    assert set(NAMED) - {"spt_pair"} <= set(grid_names())
+    assert len(NAMED) == len(set(NAMED)) == 25
+    assert set(NAMED) - set(PAIRS) <= set(grid_names())
     heads = [name.partition("+") for name in NAMED if "+" in name]
     assert {head.partition("-")[0] for head, _, _ in heads} == {order.name.lower() for order in Order}
     assert {head.partition("-")[2] for head, _, _ in heads} == {"", "strict", "easy"}

@@ -230,28 +230,56 @@ def _easy(cluster: Cluster, rows: list[int], place: Placement) -> Choice | None:
 BLOCKINGS = {"": _skip, "-strict": _strict, "-easy": _easy}
 
 
+def _pair_key(cluster: Cluster, row: int, node: int) -> tuple[int, int, int, int]:
+    job = cluster.jobs[row]
+    return job.estimate_by_model[cluster.nodes[node].model], row, cluster.free.leftover(job, node), node
+
+
 def _spt_pair(cluster: Cluster) -> Choice | None:
     """Least estimated run time over legal pairs; earlier job; best_fit among its nodes; lower node."""
-
-    def key(pair: tuple[int, int]) -> tuple[int, int, int, int]:
-        row, node = pair
-        job = cluster.jobs[row]
-        return job.estimate_by_model[cluster.nodes[node].model], row, cluster.free.leftover(job, node), node
-
     pairs = cluster.legal_pairs()
-    return (*min(pairs, key=key), None) if pairs else None
+    return (*min(pairs, key=lambda pair: _pair_key(cluster, *pair)), None) if pairs else None
+
+
+def _spt_pair_easy(cluster: Cluster) -> Choice | None:
+    """spt_pair among pairs of the shortest job, and pairs of one part that do not delay it."""
+    if not cluster.visible:
+        return None
+    first = _sort("sjf", cluster)[0]
+    head = cluster.jobs[first]
+    reserved, free_then = shadow(cluster, head)
+
+    def delays(row: int, node: int) -> bool:
+        job = cluster.jobs[row]
+        parts = cluster.free.allocate(job, node, None)
+        if row == first:
+            return False
+        if len(parts) > 1:
+            return True
+        if cluster.time + job.estimate_by_model[cluster.nodes[node].model] <= reserved:
+            return False
+        free_then.take(job, parts)
+        harmless = bool(free_then.legal_nodes(head))
+        free_then.give_back(job, parts)
+        return not harmless
+
+    pairs = [pair for pair in cluster.legal_pairs() if not delays(*pair)]
+    return (*min(pairs, key=lambda pair: _pair_key(cluster, *pair)), None) if pairs else None
+
+
+PAIRS = {"spt_pair": _spt_pair, "spt_pair-easy": _spt_pair_easy}
 
 
 def all_policy_names() -> list[str]:
-    """The whole grid and spt_pair."""
+    """The whole grid and the pair policies."""
     grid = itertools.product(ORDERS, BLOCKINGS, PLACEMENTS)
-    return [f"{order}{blocking}+{placement}" for order, blocking, placement in grid] + ["spt_pair"]
+    return [f"{order}{blocking}+{placement}" for order, blocking, placement in grid] + [*PAIRS]
 
 
 def reference_policy(name: str) -> Policy:
-    """``<order>[-strict|-easy]+<placement>`` or ``spt_pair``."""
-    if name == "spt_pair":
-        return _spt_pair
+    """``<order>[-strict|-easy]+<placement>`` or a pair policy."""
+    if name in PAIRS:
+        return PAIRS[name]
     head, _, placement = name.partition("+")
     order, dash, blocking = head.partition("-")
     block, place = BLOCKINGS[dash + blocking], PLACEMENTS[placement]
