@@ -5,6 +5,7 @@ Order matters: settings, metrics and checkpoints are on disk while the run goes 
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from jaxsched.evaluation.validation import clearly_better, window_jcts
 from jaxsched.learner.agent import gnn_policy
 from jaxsched.learner.ddqn import LearnerConfig
 from jaxsched.learner.replay import ring_bytes
-from jaxsched.learner.training import LearnerState, Trainer, first_row, make_train, with_objective
+from jaxsched.learner.training import LearnerState, Trainer, make_train, with_objective
 from jaxsched.policies.library import get_policy
 from jaxsched.results import compare_on_test
 from jaxsched.sim.env import ClusterEnv
@@ -49,8 +50,8 @@ class RunConfig:
     scenario: str = "hetero-8"
     seed: int = 0
     train_windows: int = 1024
-    validation_windows: int = 48
-    test_windows: int = 96
+    validation_windows: int = 64
+    test_windows: int = 192
     evaluations: int = 12  # on validation, evenly over the run; each is a checkpoint
     reference: str = "spt_pair"
     policies: tuple[str, ...] = CLASSICAL
@@ -186,8 +187,8 @@ def _train(
     standing: Standing,
 ) -> LearnerState:
     """Chunks with metrics, evaluations and checkpoints between them."""
-    size = ring_bytes(first_row(learner), config.learner.num_envs, config.learner.capacity)
-    print(f"replay ring: {config.learner.capacity * config.learner.num_envs:,} rows, {size / 2**20:,.0f} MiB")
+    rows = math.prod(jax.tree.leaves(learner.ring.rows)[0].shape[:2])
+    print(f"replay ring: {rows:,} rows, {ring_bytes(learner.ring) / 2**20:,.0f} MiB")
     metrics = MetricsFile(folder / "metrics.csv", COLUMNS)
     metrics.cut_after("env_steps", standing.chunks * trainer.chunk_size)
     reference = reference_jct(config, problem)

@@ -1,22 +1,25 @@
-"""Double DQN (van Hasselt et al. 2016) on candidate placements: action choice, target, loss, update.
+"""Double DQN (van Hasselt et al. 2016) on candidate placements: action choice, targets, loss, update.
 
 Targets carry a discount per transition, exp(-beta dt) over n steps and 0 after a termination, so that many starts at
-one instant are not punished. Masks act in the argmax and in the target.
+one instant are not punished. Masks act in the argmax and in the target. What is drawn from the ring, which targets it
+gets and how they are compared with the network is an ``Objective``: ``td`` here, ``paired`` in ``paired.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from jaxsched.learner import replay
 from jaxsched.learner.candidates import Candidates, choose_candidates
 from jaxsched.learner.features import describe
 from jaxsched.learner.networks import ILLEGAL, NetworkConfig, QNetwork
-from jaxsched.learner.replay import Sample
+from jaxsched.learner.replay import Ring, Row, Sample
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import view_queue
 from jaxsched.types import EnvParams, EnvState
@@ -28,20 +31,24 @@ BLOCK = 64  # transitions whose activations are computed together
 class LearnerConfig:
     """Everything about learning. Steps are environment steps (decisions summed over all clusters)."""
 
-    total_steps: int = 400_000
+    total_steps: int = 131_072
     num_envs: int = 64
-    chunk_steps: int = 16  # decisions of each cluster between updates
+    chunk_steps: int = 8  # decisions of each cluster between updates
     updates: int = 4  # per chunk
-    batch: int = 512
-    capacity: int = 1024  # time rows of the ring, each num_envs wide
-    learning_starts: int = 10_000
-    n_step: int = 10
-    time_constant_s: float = 1200.0  # 1/beta
+    batch: int = 256
+    capacity: int = 512  # time rows of the ring, each num_envs wide
+    learning_starts: int = 4096
+    target: Literal["paired", "td"] = "paired"
+    labels: int = 128  # paired: states of a chunk whose placements are rolled out
+    compared: int = 4  # paired: placements of such a state, all under the same future
+    advantage_weight: float = 30.0  # paired: of the differences between placements, against their mean's 1
+    n_step: int = 16
+    time_constant_s: float = 3600.0  # 1/beta
     reward_scale: float = 30_000.0  # job-seconds per unit of reward
     learning_rate: float = 1e-3  # falls to 0 by a cosine
-    epsilon_start: float = 1.0
+    epsilon_start: float = 0.3
     epsilon_end: float = 0.02
-    epsilon_steps: int = 100_000
+    epsilon_steps: int = 40_000
     target_rate: float = 0.02  # Polyak step; used when target_period is 0
     target_period: int = 0  # updates between copies of the online network
     average_rate: float = 0.01  # step of the averaged weights that act in evaluation
@@ -50,9 +57,11 @@ class LearnerConfig:
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "chunk_steps", "batch", "n_step"):
+        for name in ("num_envs", "chunk_steps", "batch", "n_step", "labels"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.compared < 2:
+            raise ValueError(f"compared must be at least 2, found {self.compared}")
         if self.capacity % self.chunk_steps:
             raise ValueError(f"capacity {self.capacity} is not a multiple of chunk_steps {self.chunk_steps}")
         if self.capacity <= self.n_step:
@@ -135,8 +144,44 @@ def huber(td: jax.Array, delta: float) -> jax.Array:
     return optax.losses.huber_loss(td, delta=delta)
 
 
+class Objective(NamedTuple):
+    """What is kept of the experience, and what is learned from it."""
+
+    empty: Callable[[EnvState], Ring]  # the ring, from the shapes of one state
+    keep: Callable[..., Any]  # (weights, rows [L, B], choices i32[L, B], key, params) -> chunk for the ring
+    sample: Callable[
+        [Ring, jax.Array], Any
+    ]  # (ring, key) -> batch with a field ``weight`` f32[batch], 0 if void
+    loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
+    """(online, weights, batch, params) -> sums over the batch: the loss and ``METRICS``. Only online is learned."""
+
+
+METRICS = ("loss", "td_abs", "q_mean")
+
+
+def td_objective(network: QNetwork, config: LearnerConfig) -> Objective:
+    """Every decision is kept; targets are Double-Q on its n-step return."""
+
+    def empty(state: EnvState) -> Ring:
+        none, nothing, no = jnp.int16(0), jnp.float32(0), jnp.bool_(False)
+        row = Row(state, none, nothing, nothing, no, no)
+        return replay.init(row, config.num_envs, config.capacity)
+
+    def keep(weights: Weights, rows: Row, choices: jax.Array, key: jax.Array, params: EnvParams) -> Row:
+        return rows
+
+    def draw(ring: Ring, key: jax.Array) -> Sample:
+        return replay.sample(ring, key, config.batch, config.n_step)
+
+    def loss(online: Any, weights: Weights, batch: Sample, params: EnvParams):
+        targets = td_targets(network, weights, batch, params)
+        return td_loss(online, network, batch, targets, params, config.huber_delta)
+
+    return Objective(empty, keep, draw, loss)
+
+
 def td_targets(network: QNetwork, weights: Weights, batch: Sample, params: EnvParams) -> jax.Array:
-    """f32[batch]: the default target, Double-Q on n-step returns."""
+    """f32[batch]: Double-Q on n-step returns."""
 
     def one(ret: jax.Array, discount: jax.Array, state: EnvState) -> jax.Array:
         next_online = q_values(network, weights.online, state, params)
@@ -146,7 +191,7 @@ def td_targets(network: QNetwork, weights: Weights, batch: Sample, params: EnvPa
     return jax.lax.stop_gradient(jax.vmap(one)(batch.ret, batch.discount, batch.next_state))
 
 
-def loss_and_metrics(
+def td_loss(
     online: Any, network: QNetwork, batch: Sample, targets: jax.Array, params: EnvParams, delta: float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Weighted sum of the Huber losses of the chosen candidates' values against ``targets`` f32[batch]."""
@@ -170,7 +215,7 @@ def num_blocks(batch: int) -> int:
 
 
 def mean_gradient(
-    network: QNetwork, config: LearnerConfig, weights: Weights, batch: Sample, params: EnvParams
+    objective: Objective, config: LearnerConfig, weights: Weights, batch: Any, params: EnvParams
 ) -> tuple[Any, dict[str, jax.Array]]:
     """Gradient and metrics of the mean loss over the batch, gathered in blocks that fit the cache.
 
@@ -178,15 +223,14 @@ def mean_gradient(
     """
     blocks = num_blocks(config.batch)
     by_block = jax.tree.map(lambda leaf: leaf.reshape(blocks, -1, *leaf.shape[1:]), batch)
-    gradient = jax.grad(loss_and_metrics, has_aux=True)
+    gradient = jax.grad(objective.loss, has_aux=True)
 
-    def add_block(total: Any, block: Sample) -> tuple[Any, None]:
-        targets = td_targets(network, weights, block, params)
-        here = gradient(weights.online, network, block, targets, params, config.huber_delta)
+    def add_block(total: Any, block: Any) -> tuple[Any, None]:
+        here = gradient(weights.online, weights, block, params)
         return jax.tree.map(jnp.add, total, here), None
 
     zeros = jax.tree.map(jnp.zeros_like, weights.online)
-    metrics = dict.fromkeys(("loss", "td_abs", "q_mean"), jnp.zeros((), jnp.float32))
+    metrics = dict.fromkeys(METRICS, jnp.zeros((), jnp.float32))
     total, _ = jax.lax.scan(add_block, (zeros, metrics), by_block)
     return jax.tree.map(lambda leaf: leaf / jnp.maximum(batch.weight.sum(), 1.0), total)
 
@@ -206,17 +250,17 @@ def sync_target(config: LearnerConfig, weights: Weights, updates: jax.Array) -> 
 
 
 def update(
-    network: QNetwork,
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     config: LearnerConfig,
     weights: Weights,
     opt_state: optax.OptState,
     updates: jax.Array,
-    batch: Sample,
+    batch: Any,
     params: EnvParams,
 ) -> tuple[Weights, optax.OptState, dict[str, jax.Array]]:
     """One gradient step; ``updates`` i32[] counts it in."""
-    grads, metrics = mean_gradient(network, config, weights, batch, params)
+    grads, metrics = mean_gradient(objective, config, weights, batch, params)
     step, opt_state = optimizer.update(grads, opt_state, weights.online)
     online = optax.apply_updates(weights.online, step)
     weights = weights._replace(online=online)

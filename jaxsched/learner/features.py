@@ -18,6 +18,7 @@ from jaxsched.sim.fit import free_nodes, is_fraction, leftover, startable
 from jaxsched.types import MILLI, EnvParams, Request
 
 JOB_FEATURES, NODE_FEATURES, PAIR_FEATURES, CONTEXT_FEATURES = 9, 8, 10, 6
+RUN_TIME = 1  # which pair feature grows in proportion to the run time
 HOUR = 3600.0
 
 

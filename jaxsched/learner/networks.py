@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxsched.learner.features import Features
+from jaxsched.learner.features import RUN_TIME, Features
 from jaxsched.learner.graph import bipartite, message_pass, split_nodes
 
 ILLEGAL = -1e30  # an illegal action's value: set by `where`, never added, below any value that can be learnt
@@ -22,6 +22,7 @@ class NetworkConfig:
     max_jobs: int = 24  # K
     max_nodes: int = 8  # M
     reserving: bool = True  # offer only placements that do not delay the shortest job
+    prior: float = 0.5  # advantages begin at minus this, per four hours of run time; 0: at random
 
 
 class QNetwork(nn.Module):
@@ -79,7 +80,9 @@ class QNetwork(nn.Module):
             + dense("read_node", bias=False)(nodes)[None]
         )
         hidden = nn.relu(hidden + dense("read_context", bias=False)(summary))
-        advantage = dense("advantage", 1)(hidden)[..., 0]
+        begin = nn.initializers.zeros if self.config.prior else nn.initializers.lecun_normal()
+        learned = nn.Dense(1, kernel_init=begin, name="advantage")(hidden)[..., 0]
+        advantage = learned - self.config.prior * features.pair[..., RUN_TIME]
         mean = jnp.where(features.legal, advantage, 0.0).sum() / jnp.maximum(features.legal.sum(), 1)
         placing = jnp.where(features.legal, value + advantage - mean, ILLEGAL).reshape(-1)
         waiting = jnp.where(features.legal.any(), ILLEGAL, value)

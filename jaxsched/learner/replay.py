@@ -27,7 +27,7 @@ class Row(NamedTuple):
 class Ring(NamedTuple):
     """Rows [T, B] and where the next chunk goes."""
 
-    rows: Any  # Row with leaves [T, B, ...]
+    rows: Any  # leaves [T, B, ...]
     head: jax.Array  # i32[] next time row to write
     size: jax.Array  # i32[] time rows filled
 
@@ -43,11 +43,9 @@ class Sample(NamedTuple):
     weight: jax.Array  # f32 0 for rows from which no transition starts
 
 
-def init(row: Row, num_envs: int, capacity: int) -> Ring:
-    """An empty ring of ``capacity`` time rows for ``num_envs`` columns shaped like ``row`` (unbatched)."""
-    rows = jax.tree.map(
-        lambda leaf: jnp.zeros((capacity, num_envs, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), row
-    )
+def init(row: Any, columns: int, capacity: int) -> Ring:
+    """An empty ring of ``capacity`` time rows by ``columns``, each shaped like ``row`` (unbatched)."""
+    rows = jax.tree.map(lambda leaf: jnp.zeros((capacity, columns, *leaf.shape), leaf.dtype), row)
     head, size = (
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
@@ -55,16 +53,15 @@ def init(row: Row, num_envs: int, capacity: int) -> Ring:
     return Ring(rows, head, size)
 
 
-def ring_bytes(row: Row, num_envs: int, capacity: int) -> int:
-    """Device memory that ``init`` will take."""
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: row))
-    return capacity * num_envs * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+def ring_bytes(ring: Ring) -> int:
+    """Device memory of the rows; the ring may be one of shapes alone."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(ring.rows))
 
 
-def add(ring: Ring, chunk: Row) -> Ring:
+def add(ring: Ring, chunk: Any) -> Ring:
     """Write a chunk, leaves [L, B, ...]; L must divide the capacity. Stored dtypes never change."""
-    length = chunk.reward.shape[0]
-    capacity = ring.rows.reward.shape[0]
+    length = jax.tree.leaves(chunk)[0].shape[0]
+    capacity = jax.tree.leaves(ring.rows)[0].shape[0]
 
     def write(old: jax.Array, new: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), ring.head, axis=0)

@@ -11,9 +11,20 @@ import jax.numpy as jnp
 
 from jaxsched.learner import replay
 from jaxsched.learner.candidates import choose_candidates, to_action
-from jaxsched.learner.ddqn import LearnerConfig, Weights, epsilon, explore, make_optimizer, score, update
+from jaxsched.learner.ddqn import (
+    LearnerConfig,
+    Objective,
+    Weights,
+    epsilon,
+    explore,
+    make_optimizer,
+    score,
+    td_objective,
+    update,
+)
 from jaxsched.learner.features import Features, describe
 from jaxsched.learner.networks import QNetwork
+from jaxsched.learner.paired import paired_objective
 from jaxsched.learner.replay import Ring, Row
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.env import ClusterEnv
@@ -56,17 +67,29 @@ def with_objective(params: EnvParams, config: LearnerConfig) -> EnvParams:
 
 def _act(
     network: QNetwork, weights: Any, share: jax.Array, params: EnvParams, key: jax.Array, state: EnvState
-) -> tuple[jax.Array, jax.Array]:
-    """Candidate index and environment action of one cluster."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Candidate index, number of legal placements and environment action of one cluster."""
     values, candidates = score(network, weights, Cluster(state, view_queue(state, params)), params)
     index = explore(key, values, share)
-    return index, to_action(candidates, index, state)
+    return index, candidates.legal.sum(dtype=jnp.int32), to_action(candidates, index, state)
+
+
+def make_objective(env: ClusterEnv, network: QNetwork, config: LearnerConfig) -> Objective:
+    """The objective that ``config.target`` names."""
+    return (
+        paired_objective(env, network, config) if config.target == "paired" else td_objective(network, config)
+    )
 
 
 def _collect(
-    env: ClusterEnv, network: QNetwork, config: LearnerConfig, learner: LearnerState, params: EnvParams
+    env: ClusterEnv,
+    network: QNetwork,
+    objective: Objective,
+    config: LearnerConfig,
+    learner: LearnerState,
+    params: EnvParams,
 ):
-    """``chunk_steps`` decisions of every cluster: the new learner state, rows [L, B], finished returns."""
+    """``chunk_steps`` decisions of every cluster: the new learner state and what was counted."""
     env_steps = learner.chunks.astype(jnp.float32) * (config.num_envs * config.chunk_steps)
     share = epsilon(config, env_steps)
 
@@ -74,27 +97,30 @@ def _collect(
         states, final, returns = carry
         keys = jax.random.split(key, (3, config.num_envs))
         act = partial(_act, network, learner.weights.online, share, params)
-        index, action = jax.vmap(act)(keys[0], states)
+        index, choices, action = jax.vmap(act)(keys[0], states)
         out = jax.vmap(env.step_env, in_axes=(0, 0, 0, None))(keys[1], states, action, params)
         _, after, reward, terminated, truncated, info = out
-        row = Row(states, index.astype(jnp.int16), reward, info["discount"], terminated, final)
+        row = Row(states, index, reward, info["discount"], terminated, final)
         after = jax.vmap(env.reset_if, in_axes=(0, 0, 0, None))(keys[2], after, final, params)
         ended = (terminated | truncated) & ~final
         total = jnp.where(final, 0.0, returns + reward)
         done = (jnp.where(ended, total, 0.0).sum(), ended.sum(), (~final).sum())
-        return (after, ended, jnp.where(ended, 0.0, total)), (row, done)
+        return (after, ended, jnp.where(ended, 0.0, total)), (row, choices, done)
 
-    key, collect_key = jax.random.split(learner.key)
+    key, collect_key, keep_key = jax.random.split(learner.key, 3)
     carry = (learner.states, learner.final, learner.returns)
-    carry, (rows, done) = jax.lax.scan(step, carry, jax.random.split(collect_key, config.chunk_steps))
+    carry, (rows, choices, done) = jax.lax.scan(
+        step, carry, jax.random.split(collect_key, config.chunk_steps)
+    )
     states, final, returns = carry
+    kept = objective.keep(learner.weights, rows, choices, keep_key, params)
     learner = learner._replace(
         states=states,
         final=final,
         returns=returns,
         key=key,
         chunks=learner.chunks + 1,
-        ring=replay.add(learner.ring, rows),
+        ring=replay.add(learner.ring, kept),
     )
     metrics = {
         "return_sum": done[0].sum(),
@@ -108,6 +134,7 @@ def _collect(
 def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
     """The training program of ``config`` on ``env``; pure functions of the learner state and the parameters."""
     network = QNetwork(config.network)
+    objective = make_objective(env, network, config)
     chunk_size = config.num_envs * config.chunk_steps
     total_chunks = max(1, -(-config.total_steps // chunk_size))
     rows_needed = max(-(-config.learning_starts // config.num_envs), config.n_step + 1)
@@ -122,8 +149,7 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
         weights = network.init(net_key, _features(network, one, params))
         copies = Weights(*(jax.tree.map(jnp.array, weights) for _ in range(3)))
         zero = jnp.zeros((), jnp.int32)
-        row = Row(one, jnp.int16(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
-        ring = replay.init(row, config.num_envs, config.capacity)
+        ring = objective.empty(one)
         flags, returns = jnp.zeros(config.num_envs, bool), jnp.zeros(config.num_envs, jnp.float32)
         return LearnerState(
             copies, optimizer.init(copies.online), ring, states, flags, returns, key, zero, zero
@@ -131,18 +157,18 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
 
     @partial(jax.jit, donate_argnums=0)
     def fill(learner: LearnerState, params: EnvParams):
-        return _collect(env, network, config, learner, params)
+        return _collect(env, network, objective, config, learner, params)
 
     @partial(jax.jit, donate_argnums=0)
     def train_chunk(learner: LearnerState, params: EnvParams):
-        learner, metrics = _collect(env, network, config, learner, params)
+        learner, metrics = _collect(env, network, objective, config, learner, params)
 
         def one_update(carry, key):
             weights, opt_state, updates = carry
-            batch = replay.sample(learner.ring, key, config.batch, config.n_step)
+            batch = objective.sample(learner.ring, key)
             updates = updates + 1
             weights, opt_state, losses = update(
-                network, optimizer, config, weights, opt_state, updates, batch, params
+                objective, optimizer, config, weights, opt_state, updates, batch, params
             )
             return (weights, opt_state, updates), losses
 
@@ -154,11 +180,6 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
         return learner, {**metrics, **jax.tree.map(jnp.mean, losses)}
 
     return Trainer(jax.jit(init), fill, train_chunk, network, chunk_size, fill_chunks, total_chunks)
-
-
-def first_row(learner: LearnerState) -> Row:
-    """Shapes of one unbatched row of the ring."""
-    return jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0, 0], learner.ring.rows))
 
 
 def _features(network: QNetwork, state: EnvState, params: EnvParams) -> Features:

@@ -23,7 +23,7 @@ from tests.worlds import Sizes, params_of, world_of
 SIZES = Sizes(nodes=2, gpus=2, jobs=12, models=3, classes=4, running=8)
 ENV_CONFIG = EnvConfig(num_nodes=2, gpus_per_node=2, num_jobs=12, num_models=3, queue=8, running=8)
 ENV = ClusterEnv(ENV_CONFIG)
-NETWORK = NetworkConfig(width=16, max_jobs=6, max_nodes=2)
+NETWORK = NetworkConfig(width=16, max_jobs=6, max_nodes=2, prior=0.0)
 CONFIG = LearnerConfig(
     total_steps=8_000,
     num_envs=10,
@@ -32,7 +32,9 @@ CONFIG = LearnerConfig(
     batch=64,
     capacity=400,
     learning_starts=1000,
+    target="td",
     n_step=4,
+    epsilon_start=1.0,
     epsilon_steps=4000,
     time_constant_s=1000.0,
     reward_scale=3000.0,
@@ -80,11 +82,16 @@ def begin(seed: int = 0) -> LearnerState:
 
 
 def advance(learner: LearnerState, chunks: int) -> tuple[LearnerState, list[dict]]:
-    """``chunks`` more of the training loop: filling first, then training."""
+    """``chunks`` more of the training loop of ``CONFIG``."""
+    return advance_with(trainer(), learner, chunks)
+
+
+def advance_with(trainer: Trainer, learner: LearnerState, chunks: int) -> tuple[LearnerState, list[dict]]:
+    """``chunks`` more of a training loop: filling first, then training."""
     measured = []
     first = int(learner.chunks)
     for chunk in range(first, first + chunks):
-        step = trainer().fill if chunk < trainer().fill_chunks else trainer().train_chunk
+        step = trainer.fill if chunk < trainer.fill_chunks else trainer.train_chunk
         learner, metrics = step(learner, params())
         measured.append(metrics)
     return learner, measured
@@ -131,5 +138,5 @@ def random_features(seed: int, jobs: int, nodes: int, like: Features | None = No
 
 
 def network_and_weights(seed: int = 0, **size) -> tuple[QNetwork, dict]:
-    network = QNetwork(NetworkConfig(**{"width": 8, "max_jobs": 4, "max_nodes": 2, **size}))
+    network = QNetwork(NetworkConfig(**{"width": 8, "max_jobs": 4, "max_nodes": 2, "prior": 0.0, **size}))
     return network, network.init(jax.random.key(seed), random_features(0, 3, 2))

@@ -17,10 +17,11 @@ from jaxsched.learner.ddqn import (
     explore,
     first_maximum,
     huber,
-    loss_and_metrics,
     mean_gradient,
     num_blocks,
     sync_target,
+    td_loss,
+    td_objective,
     td_targets,
     update,
 )
@@ -108,7 +109,7 @@ def test_equal_values_and_targets_cost_nothing(linear):  # LE-04
     batch = sample([1, 2], [0, 0], [1, 2], [0, 0])
     targets = td_targets(None, copies(1.0), batch, None)
     assert targets.shape == batch.ret.shape == batch.weight.shape == (2,)
-    loss, metrics = loss_and_metrics(jnp.float32(1.0), None, batch, targets, None, 1.0)
+    loss, metrics = td_loss(jnp.float32(1.0), None, batch, targets, None, 1.0)
     assert float(loss) == 0.0
     assert all(value.shape == () for value in metrics.values())
 
@@ -122,7 +123,7 @@ def test_a_column_is_refused(linear, wrong):  # LE-04: (B,1) - (B,) would be (B,
     else:
         batch = batch._replace(weight=batch.weight[:, None])
     with pytest.raises(ValueError, match="shapes differ"):
-        loss_and_metrics(jnp.float32(1.0), None, batch, targets, None, 1.0)
+        td_loss(jnp.float32(1.0), None, batch, targets, None, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_no_gradient_through_the_target(linear):  # LE-06
 
     def loss(w):
         targets = td_targets(None, Weights(w, w, w), batch, None)
-        return loss_and_metrics(w, None, batch, targets, None, 10.0)[0]
+        return td_loss(w, None, batch, targets, None, 10.0)[0]
 
     value, slope = jax.value_and_grad(loss)(jnp.float32(1.0))
     assert float(value) == pytest.approx(0.5)
@@ -153,8 +154,8 @@ def test_void_rows_change_nothing(linear):
     two = sample([1, 3], [2, 2], [1, -4], [0.5, 0.5])
     illegal = [1.0, 3.0, ILLEGAL, ILLEGAL]
     four = sample(illegal, [2, 2, ILLEGAL, 0], [1, -4, 0, 0], [0.5, 0.5, 1, 1], weight=[1, 1, 0, 0])
-    alone = mean_gradient(None, config, copies(1.0), two, None)
-    padded = mean_gradient(None, config, copies(1.0), four, None)
+    alone = mean_gradient(td_objective(None, config), config, copies(1.0), two, None)
+    padded = mean_gradient(td_objective(None, config), config, copies(1.0), four, None)
     jax.tree.map(np.testing.assert_allclose, padded, alone)
 
 
@@ -167,9 +168,10 @@ def test_blocks_divide_the_batch(batch, blocks):
 def test_blocks_give_the_gradient_of_the_whole_batch(linear):
     states = np.linspace(-2, 2, 192)
     batch = sample(states, states[::-1], np.sin(states), np.full(192, 0.9))
-    gradient, metrics = mean_gradient(None, LearnerConfig(batch=192), copies(0.7), batch, None)
+    config = LearnerConfig(batch=192)
+    gradient, metrics = mean_gradient(td_objective(None, config), config, copies(0.7), batch, None)
     targets = td_targets(None, copies(0.7), batch, None)
-    loss, whole = jax.value_and_grad(lambda w: loss_and_metrics(w, None, batch, targets, None, 1.0)[0])(
+    loss, whole = jax.value_and_grad(lambda w: td_loss(w, None, batch, targets, None, 1.0)[0])(
         jnp.float32(0.7)
     )
     np.testing.assert_allclose(gradient, whole / 192, rtol=1e-5)
@@ -180,7 +182,9 @@ def test_target_network_is_copied_on_schedule(linear):  # LE-07
     config = LearnerConfig(batch=1, target_period=100, learning_rate=0.1)
     optimizer = ddqn.make_optimizer(config, 1000)
     step = jax.jit(
-        lambda w, o, n: update(None, optimizer, config, w, o, n, sample([1], [2], [1], [0.5]), None)
+        lambda w, o, n: update(
+            td_objective(None, config), optimizer, config, w, o, n, sample([1], [2], [1], [0.5]), None
+        )
     )
     weights, opt_state = copies(0.5), optimizer.init(jnp.float32(0.5))
     for count in range(1, 102):
@@ -205,7 +209,14 @@ def test_averaged_weights_follow_slowly(linear):
     optimizer = ddqn.make_optimizer(config, 100)
     batch = sample([1], [0], [10], [0])
     weights, _, _ = update(
-        None, optimizer, config, copies(0.0), optimizer.init(jnp.float32(0)), jnp.int32(1), batch, None
+        td_objective(None, config),
+        optimizer,
+        config,
+        copies(0.0),
+        optimizer.init(jnp.float32(0)),
+        jnp.int32(1),
+        batch,
+        None,
     )
     assert float(weights.online) == pytest.approx(0.1, rel=1e-3)
     assert float(weights.average) == pytest.approx(0.05, rel=1e-3)

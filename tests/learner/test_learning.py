@@ -12,7 +12,7 @@ import pytest
 from jaxsched.learner import replay
 from jaxsched.learner.agent import gnn_policy, weights_like
 from jaxsched.learner.candidates import choose_candidates
-from jaxsched.learner.ddqn import LearnerConfig, make_optimizer, update
+from jaxsched.learner.ddqn import LearnerConfig, make_optimizer, td_objective, update
 from jaxsched.learner.features import log_hours
 from jaxsched.policies.library import get_policy
 from jaxsched.sim.clock import Cluster
@@ -45,6 +45,11 @@ def mean_jct(policy, policy_params) -> float:
     return float((np.asarray(result.finish) - np.asarray(TEST.pool.arrival)).mean())
 
 
+def rule_jct(name: str) -> float:
+    policy = get_policy(name)
+    return mean_jct(policy, policy.default_params)
+
+
 @pytest.fixture(scope="module")
 def trained():
     """The learner after the whole of its 8000 steps."""
@@ -70,7 +75,9 @@ def test_a_fixed_batch_is_fitted(trained):
     ret = -log_hours(run_time(batch.state, batch.action))
     batch = batch._replace(ret=ret, discount=jnp.zeros(config.batch))
     step = jax.jit(
-        lambda w, o, n: update(trainer().network, optimizer, config, w, o, n, batch, params()),
+        lambda w, o, n: update(
+            td_objective(trainer().network, config), optimizer, config, w, o, n, batch, params()
+        ),
         donate_argnums=(0, 1),
     )
     weights = begin(3).weights
@@ -84,10 +91,7 @@ def test_a_fixed_batch_is_fitted(trained):
 
 def test_the_trained_network_beats_the_rules(trained):
     """From scratch, on windows it never saw: far better than random placement and than before, and than sjf+fastest."""
-    rules = {}
-    for name in ("fifo+random", "sjf+random", "sjf+fastest"):
-        policy = get_policy(name)
-        rules[name] = mean_jct(policy, policy.default_params)
+    rules = {name: rule_jct(name) for name in ("fifo+random", "sjf+random", "sjf+fastest")}
     before, after = (learner.weights.average for learner in (begin(SEED), trained))
     network = mean_jct(gnn_policy(NETWORK, after), after)
     assert network < 0.8 * rules["fifo+random"]

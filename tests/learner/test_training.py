@@ -10,7 +10,7 @@ import pytest
 from jaxsched.learner import replay
 from jaxsched.learner.candidates import to_action
 from jaxsched.learner.ddqn import LearnerConfig, epsilon, score
-from jaxsched.learner.training import first_row, make_train
+from jaxsched.learner.training import make_train
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import view_queue
 from jaxsched.testing import assert_same_types
@@ -156,7 +156,8 @@ def test_clusters_differ_and_episodes_are_new(trained):  # RC-02, RC-03
 def test_estimated_memory_of_the_ring_is_the_real_one(trained):  # RP-04
     ring = trained[0].ring
     real = sum(leaf.nbytes for leaf in jax.tree.leaves(ring.rows))
-    assert replay.ring_bytes(first_row(trained[0]), CONFIG.num_envs, CONFIG.capacity) == real
+    shapes = jax.eval_shape(trainer().init, jax.random.key(0), params()).ring
+    assert replay.ring_bytes(shapes) == replay.ring_bytes(ring) == real
 
 
 def test_memory_of_the_ring_does_not_grow_with_the_run():  # RP-04
