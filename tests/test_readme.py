@@ -27,7 +27,7 @@ TINY_RUN = """
     train_windows=2 validation_windows=2 test_windows=2 evaluations=1 policies=fifo+best_fit,spt_pair
     learner.total_steps=64 learner.num_envs=4 learner.chunk_steps=8 learner.updates=1 learner.batch=8
     learner.capacity=16 learner.learning_starts=32 learner.n_step=2 learner.network.width=8
-    learner.network.max_jobs=4 learner.network.max_nodes=2 learner.learning_rate=1e-3
+    learner.target=td learner.network.max_jobs=4 learner.network.max_nodes=2 learner.learning_rate=1e-3
 """
 TINY_FLAGS = {"--episodes": "2", "--num-envs": "2", "--layers": "sim"}
 

@@ -84,12 +84,12 @@ def make_objective(env: ClusterEnv, network: QNetwork, config: LearnerConfig) ->
 def _collect(
     env: ClusterEnv,
     network: QNetwork,
-    objective: Objective,
     config: LearnerConfig,
     learner: LearnerState,
     params: EnvParams,
+    key: jax.Array,
 ):
-    """``chunk_steps`` decisions of every cluster: the new learner state and what was counted."""
+    """``chunk_steps`` decisions of every cluster: the new learner state, rows [L, B], choices [L, B], counts."""
     env_steps = learner.chunks.astype(jnp.float32) * (config.num_envs * config.chunk_steps)
     share = epsilon(config, env_steps)
 
@@ -107,28 +107,32 @@ def _collect(
         done = (jnp.where(ended, total, 0.0).sum(), ended.sum(), (~final).sum())
         return (after, ended, jnp.where(ended, 0.0, total)), (row, choices, done)
 
-    key, collect_key, keep_key = jax.random.split(learner.key, 3)
     carry = (learner.states, learner.final, learner.returns)
-    carry, (rows, choices, done) = jax.lax.scan(
-        step, carry, jax.random.split(collect_key, config.chunk_steps)
-    )
-    states, final, returns = carry
-    kept = objective.keep(learner.weights, rows, choices, keep_key, params)
-    learner = learner._replace(
-        states=states,
-        final=final,
-        returns=returns,
-        key=key,
-        chunks=learner.chunks + 1,
-        ring=replay.add(learner.ring, kept),
-    )
+    keys = jax.random.split(key, config.chunk_steps)
+    (states, final, returns), (rows, choices, done) = jax.lax.scan(step, carry, keys)
+    learner = learner._replace(states=states, final=final, returns=returns, chunks=learner.chunks + 1)
     metrics = {
         "return_sum": done[0].sum(),
         "episodes": done[1].sum(),
         "decisions": done[2].sum(),
         "epsilon": share,
     }
-    return learner, metrics
+    return learner, rows, choices, metrics
+
+
+def _collect_and_keep(
+    env: ClusterEnv,
+    network: QNetwork,
+    objective: Objective,
+    config: LearnerConfig,
+    learner: LearnerState,
+    params: EnvParams,
+):
+    """A chunk of decisions, and in the ring what the objective keeps of it."""
+    key, collect_key, keep_key = jax.random.split(learner.key, 3)
+    learner, rows, choices, metrics = _collect(env, network, config, learner, params, collect_key)
+    kept = objective.keep(learner.weights, rows, choices, keep_key, params)
+    return learner._replace(key=key, ring=replay.add(learner.ring, kept)), metrics
 
 
 def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
@@ -157,11 +161,11 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
 
     @partial(jax.jit, donate_argnums=0)
     def fill(learner: LearnerState, params: EnvParams):
-        return _collect(env, network, objective, config, learner, params)
+        return _collect_and_keep(env, network, objective, config, learner, params)
 
     @partial(jax.jit, donate_argnums=0)
     def train_chunk(learner: LearnerState, params: EnvParams):
-        learner, metrics = _collect(env, network, objective, config, learner, params)
+        learner, metrics = _collect_and_keep(env, network, objective, config, learner, params)
 
         def one_update(carry, key):
             weights, opt_state, updates = carry

@@ -277,7 +277,7 @@ def test_exploration_is_uniform_over_legal_actions():
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        ({"capacity": 1000}, "capacity 1000 is not a multiple of chunk_steps 16"),
+        ({"capacity": 1000, "chunk_steps": 16}, "capacity 1000 is not a multiple of chunk_steps 16"),
         ({"capacity": 16, "n_step": 16}, "capacity 16 must be above n_step 16"),
         ({"batch": 0}, "batch must be at least 1, found 0"),
     ],

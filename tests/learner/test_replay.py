@@ -154,7 +154,7 @@ def test_columns_do_not_mix():
 
 def test_estimated_memory_is_the_real_one():  # RP-04
     row = one()._replace(state={"a": jnp.zeros(3, jnp.int8), "b": jnp.zeros((2, 5), jnp.int16)})
-    ring = replay.init(row, num_envs=7, capacity=11)
+    ring = replay.init(row, columns=7, capacity=11)
     real = sum(leaf.nbytes for leaf in jax.tree.leaves(ring.rows))
     assert replay.ring_bytes(ring) == real == 7 * 11 * (3 + 20 + 2 + 4 + 4 + 1 + 1)
 
