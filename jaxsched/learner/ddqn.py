@@ -36,7 +36,7 @@ class LearnerConfig:
     chunk_steps: int = 8  # decisions of each cluster between updates
     updates: int = 4  # per chunk
     batch: int = 256
-    capacity: int = 512  # time rows of the ring, each num_envs wide
+    capacity: int = 512  # how many decisions of each cluster the ring reaches back
     learning_starts: int = 4096
     target: Literal["paired", "td"] = "paired"
     labels: int = 128  # paired: states of a chunk whose placements are rolled out
@@ -151,7 +151,7 @@ class Objective(NamedTuple):
     keep: Callable[..., Any]  # (weights, rows [L, B], choices i32[L, B], key, params) -> chunk for the ring
     sample: Callable[
         [Ring, jax.Array], Any
-    ]  # (ring, key) -> batch with a field ``weight`` f32[batch], 0 if void
+    ]  # (ring, key) -> batch; its ``weight`` f32[batch] is 0 in void rows
     loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
     """(online, weights, batch, params) -> sums over the batch: the loss and ``METRICS``. Only online is learned."""
 
@@ -209,9 +209,9 @@ def td_loss(
     return loss, metrics
 
 
-def num_blocks(batch: int) -> int:
-    """Into how many equal blocks a batch is cut: the most of at least ``BLOCK`` transitions."""
-    return next(blocks for blocks in range(max(1, batch // BLOCK), 0, -1) if batch % blocks == 0)
+def num_blocks(count: int, least: int) -> int:
+    """Into how many equal blocks ``count`` rows are cut: the most that hold at least ``least`` each."""
+    return next(blocks for blocks in range(max(1, count // least), 0, -1) if count % blocks == 0)
 
 
 def mean_gradient(
@@ -221,7 +221,7 @@ def mean_gradient(
 
     A block's activations are a few megabytes, a batch's hundreds: blocks are more than twice as fast on CPU.
     """
-    blocks = num_blocks(config.batch)
+    blocks = num_blocks(config.batch, BLOCK)
     by_block = jax.tree.map(lambda leaf: leaf.reshape(blocks, -1, *leaf.shape[1:]), batch)
     gradient = jax.grad(objective.loss, has_aux=True)
 

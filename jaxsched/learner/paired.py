@@ -3,8 +3,8 @@
 The luck of coming arrivals is several times the gap between a good placement and a bad one, and a TD error holds it in
 full. A simulator can be asked twice: each of the best few placements of a state is carried out, followed greedily for
 n decisions on the window's own arrivals, and valued by Double-Q from there. What the futures have in common falls out
-of the differences, and the differences are what the policy is made of. A label costs hundreds of decisions, so labels
-are what the ring keeps: each is learned from several times.
+of the differences, and the differences are what the policy is made of. A label costs C x n decisions, so labels are
+what the ring keeps: each is learned from several times.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from jaxsched.learner.ddqn import (
     first_maximum,
     huber,
     is_legal,
+    num_blocks,
     q_values,
     score,
 )
@@ -61,7 +62,9 @@ def paired_objective(env: ClusterEnv, network: QNetwork, config: LearnerConfig) 
 
     def keep(weights: Weights, rows: Row, choices: jax.Array, key: jax.Array, params: EnvParams) -> Labelled:
         states, weight = draw_choices(rows, choices, key, labels)
-        by_block = jax.tree.map(lambda leaf: leaf.reshape(num_blocks(labels), -1, *leaf.shape[1:]), states)
+        by_block = jax.tree.map(
+            lambda leaf: leaf.reshape(num_blocks(labels, BLOCK), -1, *leaf.shape[1:]), states
+        )
         labelled = jax.lax.map(lambda block: jax.vmap(partial(follow, weights, params))(block), by_block)
         candidate, legal, value = jax.tree.map(lambda leaf: leaf.reshape(labels, -1), labelled)
         kept = Labelled(states, candidate.astype(jnp.int16), legal, value, weight)
@@ -76,11 +79,6 @@ def paired_objective(env: ClusterEnv, network: QNetwork, config: LearnerConfig) 
         return paired_loss(online, network, batch, params, config.huber_delta, config.advantage_weight)
 
     return Objective(empty, keep, draw, loss)
-
-
-def num_blocks(labels: int) -> int:
-    """Into how many equal blocks the states are cut: the most of at least ``BLOCK``."""
-    return next(blocks for blocks in range(max(1, labels // BLOCK), 0, -1) if labels % blocks == 0)
 
 
 def draw_choices(rows: Row, choices: jax.Array, key: jax.Array, count: int) -> tuple[EnvState, jax.Array]:

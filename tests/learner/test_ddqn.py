@@ -159,10 +159,11 @@ def test_void_rows_change_nothing(linear):
     jax.tree.map(np.testing.assert_allclose, padded, alone)
 
 
-@pytest.mark.parametrize("batch, blocks", [(8, 1), (64, 1), (129, 1), (130, 2), (192, 3), (512, 8), (600, 8)])
-def test_blocks_divide_the_batch(batch, blocks):
-    assert num_blocks(batch) == blocks
-    assert batch % blocks == 0
+@pytest.mark.parametrize("count, blocks", [(8, 1), (64, 1), (129, 1), (130, 2), (192, 3), (512, 8), (600, 8)])
+def test_blocks_divide_the_batch(count, blocks):
+    assert num_blocks(count, 64) == blocks
+    assert count % blocks == 0
+    assert num_blocks(48, 16) == 3
 
 
 def test_blocks_give_the_gradient_of_the_whole_batch(linear):

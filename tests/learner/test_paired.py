@@ -15,7 +15,7 @@ from jaxsched.learner import paired
 from jaxsched.learner.agent import gnn_policy
 from jaxsched.learner.candidates import to_action
 from jaxsched.learner.ddqn import LearnerConfig, Weights, is_legal, q_values, score
-from jaxsched.learner.paired import Labelled, draw_choices, label, num_blocks, paired_loss
+from jaxsched.learner.paired import Labelled, draw_choices, label, paired_loss
 from jaxsched.learner.replay import Row
 from jaxsched.learner.training import make_train
 from jaxsched.sim.clock import Cluster
@@ -225,12 +225,6 @@ def test_states_with_a_choice_are_drawn_once_each():
     assert often[sorted(eligible)].min() > 80  # 129 expected
     states, weight = draw(rows, counts, KEY, 9)
     assert set(states[:7].tolist()) == eligible and weight.tolist() == [1.0] * 7 + [0.0] * 2
-
-
-@pytest.mark.parametrize("labels, blocks", [(1, 1), (16, 1), (31, 1), (32, 2), (48, 3), (50, 2), (128, 8)])
-def test_blocks_divide_the_labels(labels, blocks):
-    assert num_blocks(labels) == blocks
-    assert labels % blocks == 0
 
 
 @pytest.fixture(scope="module")
