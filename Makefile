@@ -8,7 +8,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 OUT ?= outputs/demo
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# A worker that dies ends the run at once: the tests of a replaced one may wait for ever.
+PYTEST_ARGS ?= -n 2 --dist loadfile --max-worker-restart=0
 
 # The newest Python that can make a virtual environment. The newest JAX needs 3.12; 3.11 is the last resort.
 # A name on PATH may be a shim without an interpreter behind it, so each candidate has to prove itself.

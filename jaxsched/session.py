@@ -19,7 +19,7 @@ from jaxsched.config import to_mapping, to_yaml
 from jaxsched.errors import InputError
 from jaxsched.evaluation.validation import clearly_better, window_jcts
 from jaxsched.learner.agent import gnn_policy
-from jaxsched.learner.ddqn import LearnerConfig
+from jaxsched.learner.ddqn import METRICS, LearnerConfig
 from jaxsched.learner.replay import ring_bytes
 from jaxsched.learner.training import LearnerState, Trainer, make_train, with_objective
 from jaxsched.policies.library import get_policy
@@ -197,8 +197,7 @@ def _train(
     with Progress(trainer.total_chunks, "train", done=standing.chunks) as progress:
         for chunk in range(standing.chunks, trainer.total_chunks):
             chunk_began = time.monotonic()
-            step = trainer.fill if chunk < trainer.fill_chunks else trainer.train_chunk
-            learner, measured = step(learner, problem.train)
+            learner, measured = trainer.train_chunk(learner, problem.train)
             row = metrics_row(
                 config, trainer, chunk + 1, standing, jax.device_get(measured), chunk_began, began
             )
@@ -250,17 +249,11 @@ def metrics_row(
         "updates": updates,
         "target_syncs": updates // period if period else updates,
         "epsilon": float(measured["epsilon"]),
-        "loss": _number(measured, "loss"),
-        "td_abs": _number(measured, "td_abs"),
-        "q_mean": _number(measured, "q_mean"),
+        **{name: float(measured[name]) if updates else None for name in METRICS},
         "return_mean": float(measured["return_sum"]) / episodes if episodes else None,
         "steps_per_s": trainer.chunk_size / (now - chunk_began),
         "wall_s": now - began,
     }
-
-
-def _number(measured: dict[str, Any], name: str) -> float | None:
-    return float(measured[name]) if name in measured else None
 
 
 def _evaluate(config: RunConfig, problem: Problem, learner: LearnerState) -> np.ndarray:

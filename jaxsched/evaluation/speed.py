@@ -80,13 +80,14 @@ def measure_env(policy: Policy, config: EnvConfig, params: EnvParams, size: int,
 
 def measure_train(config: EnvConfig, params: EnvParams, size: int, repeats: int) -> Measured:
     """Decisions of the default learner on ``size`` clusters, updates included."""
-    trainer = make_train(ClusterEnv(config), LearnerConfig(num_envs=size))
+    trainer = make_train(ClusterEnv(config), LearnerConfig(num_envs=size, learning_starts=0))
     params = with_objective(params, LearnerConfig())
-    learner, _ = trainer.fill(trainer.init(jax.random.key(0), params), params)
+    learner = trainer.init(jax.random.key(0), params)
     began = time.perf_counter()
     chunk = trainer.train_chunk.lower(learner, params).compile()  # type: ignore[attr-defined]
     compile_s = time.perf_counter() - began
-    learner, _ = jax.block_until_ready(chunk(learner, params))
+    for _ in range(trainer.fill_chunks + 1):  # the last with updates, as those that are timed
+        learner, _ = jax.block_until_ready(chunk(learner, params))
     rates = []
     for _ in range(repeats):
         began = time.perf_counter()

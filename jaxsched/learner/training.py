@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxsched.learner import replay
 from jaxsched.learner.candidates import choose_candidates, to_action
 from jaxsched.learner.ddqn import (
+    METRICS,
     LearnerConfig,
     Objective,
     Weights,
@@ -47,10 +48,9 @@ class LearnerState(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """The jitted pieces of a run. ``fill`` collects a chunk without updates, ``train_chunk`` with."""
+    """The jitted pieces of a run. ``train_chunk`` collects a chunk and, once the ring is filled, updates."""
 
     init: Callable[[jax.Array, EnvParams], LearnerState]
-    fill: Callable[[LearnerState, EnvParams], tuple[LearnerState, dict[str, jax.Array]]]
     train_chunk: Callable[[LearnerState, EnvParams], tuple[LearnerState, dict[str, jax.Array]]]
     network: QNetwork
     chunk_size: int  # environment steps per chunk
@@ -159,31 +159,31 @@ def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:
             copies, optimizer.init(copies.online), ring, states, flags, returns, key, zero, zero
         )
 
-    @partial(jax.jit, donate_argnums=0)
-    def fill(learner: LearnerState, params: EnvParams):
-        return _collect_and_keep(env, network, objective, config, learner, params)
+    def one_update(params: EnvParams, learner: LearnerState, key: jax.Array):
+        updates = learner.updates + 1
+        batch = objective.sample(learner.ring, key)
+        weights, opt_state, losses = update(
+            objective, optimizer, config, learner.weights, learner.opt_state, updates, batch, params
+        )
+        return learner._replace(weights=weights, opt_state=opt_state, updates=updates), losses
+
+    def learn(learner: LearnerState, params: EnvParams):
+        key, update_key = jax.random.split(learner.key)
+        keys = jax.random.split(update_key, config.updates)
+        learner, losses = jax.lax.scan(partial(one_update, params), learner, keys)
+        return learner._replace(key=key), jax.tree.map(jnp.mean, losses)
+
+    def wait(learner: LearnerState, params: EnvParams):
+        return learner, dict.fromkeys(METRICS, jnp.float32(jnp.nan))
 
     @partial(jax.jit, donate_argnums=0)
     def train_chunk(learner: LearnerState, params: EnvParams):
+        filling = learner.chunks < fill_chunks
         learner, metrics = _collect_and_keep(env, network, objective, config, learner, params)
+        learner, losses = jax.lax.cond(filling, wait, learn, learner, params)
+        return learner, {**metrics, **losses}
 
-        def one_update(carry, key):
-            weights, opt_state, updates = carry
-            batch = objective.sample(learner.ring, key)
-            updates = updates + 1
-            weights, opt_state, losses = update(
-                objective, optimizer, config, weights, opt_state, updates, batch, params
-            )
-            return (weights, opt_state, updates), losses
-
-        key, update_key = jax.random.split(learner.key)
-        carry = (learner.weights, learner.opt_state, learner.updates)
-        carry, losses = jax.lax.scan(one_update, carry, jax.random.split(update_key, config.updates))
-        weights, opt_state, updates = carry
-        learner = learner._replace(weights=weights, opt_state=opt_state, updates=updates, key=key)
-        return learner, {**metrics, **jax.tree.map(jnp.mean, losses)}
-
-    return Trainer(jax.jit(init), fill, train_chunk, network, chunk_size, fill_chunks, total_chunks)
+    return Trainer(jax.jit(init), train_chunk, network, chunk_size, fill_chunks, total_chunks)
 
 
 def _features(network: QNetwork, state: EnvState, params: EnvParams) -> Features:

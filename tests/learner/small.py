@@ -87,12 +87,10 @@ def advance(learner: LearnerState, chunks: int) -> tuple[LearnerState, list[dict
 
 
 def advance_with(trainer: Trainer, learner: LearnerState, chunks: int) -> tuple[LearnerState, list[dict]]:
-    """``chunks`` more of a training loop: filling first, then training."""
+    """``chunks`` more of a training loop."""
     measured = []
-    first = int(learner.chunks)
-    for chunk in range(first, first + chunks):
-        step = trainer.fill if chunk < trainer.fill_chunks else trainer.train_chunk
-        learner, metrics = step(learner, params())
+    for _ in range(chunks):
+        learner, metrics = trainer.train_chunk(learner, params())
         measured.append(metrics)
     return learner, measured
 

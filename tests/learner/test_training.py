@@ -80,7 +80,7 @@ def test_counts_beyond_two_to_the_31():  # JX-08
     chunks = 2_147_483_600 // STEPS
     learner = begin()._replace(chunks=jax.device_put(jnp.int32(chunks), jax.devices()[0]))
     for _ in range(3):
-        learner, metrics = trainer().fill(learner, params())
+        learner, metrics = trainer().train_chunk(learner, params())
         assert float(metrics["epsilon"]) == pytest.approx(CONFIG.epsilon_end)
     assert int(learner.chunks) * trainer().chunk_size == 2_147_483_600 // STEPS * STEPS + 300 > 2**31
     long = make_train(ENV, LearnerConfig(**{**vars(CONFIG), "total_steps": 3_000_000_000}))
@@ -92,15 +92,13 @@ def test_types_never_change(trained):  # JX-01, RC-05
     assert_same_types(later, first, "learner")
 
 
-def test_each_program_compiles_once_and_runs_without_transfers():  # JX-01, JX-07
+def test_the_program_compiles_once_and_runs_without_transfers():  # JX-01, JX-07
     world = params()
     learner, _ = advance(begin(), trainer().fill_chunks + 1)
     with jax.transfer_guard("disallow"):
-        learner, _ = trainer().fill(learner, world)
         for _ in range(5):
             learner, metrics = trainer().train_chunk(learner, world)
     assert all(np.isfinite(value) for value in metrics.values())
-    assert trainer().fill._cache_size() == 1
     assert trainer().train_chunk._cache_size() == 1
 
 
@@ -131,9 +129,7 @@ def test_same_seed_same_numbers_other_seed_other_numbers():  # RC-01
 
 
 def test_stopping_and_going_on_changes_nothing():  # RC-04
-    start = (
-        trainer().fill_chunks - 2
-    )  # both programs before and after the stop would do; here the border is inside
+    start = trainer().fill_chunks - 2  # the first update comes after the stop
     whole, _ = advance(begin(), start + 4)
     half, _ = advance(begin(), start + 2)
     resumed, _ = advance(copied(half), 2)

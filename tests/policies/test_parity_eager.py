@@ -12,6 +12,13 @@ from tests.policies.parity import KEY, NAMED, SIZES, pools, reference, workloads
 from tests.worlds import config_of, schedule_of
 
 
+@pytest.fixture(autouse=True)
+def forget_loops():
+    """Every run compiles its loop anew, some 600 memory maps each: too many to keep to the end of the module."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_named_policies_without_jit(name):
     config, policy = config_of(SIZES, 3), get_policy(name)
