@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
 import jax
 import pytest
+
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def pytest_configure(config):
+    """One cache of compiled programs for a run: its workers, its modules and the commands that tests start."""
+    if CACHE not in os.environ:
+        folder = os.environ[CACHE] = tempfile.mkdtemp(prefix="jaxsched-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
 
 
 @pytest.fixture(scope="module", autouse=True)
