@@ -9,11 +9,15 @@ import tempfile
 import jax
 import pytest
 
+from tests.own_warnings import PYTEST_FILTERS
+
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 
 
 def pytest_configure(config):
-    """One cache of compiled programs for a run: its workers, its modules and the commands that tests start."""
+    """Our own warnings are errors; one cache of compiled programs serves workers, modules and started commands."""
+    for line in PYTEST_FILTERS:
+        config.addinivalue_line("filterwarnings", line)
     if CACHE not in os.environ:
         folder = os.environ[CACHE] = tempfile.mkdtemp(prefix="jaxsched-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

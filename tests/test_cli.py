@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_warnings import command_filters, pass_on
+
 ROOT = Path(__file__).parents[1]
 ENTRY_POINTS = [p.stem for p in sorted((ROOT / "jaxsched").glob("*.py")) if "__main__" in p.read_text()]
 SCHEDULE_HEADER = "policy,job,arrival_s,start_s,finish_s,wait_s,jct_s,nodes,gpus,status"
@@ -15,7 +17,10 @@ SCHEDULE_HEADER = "policy,job,arrival_s,start_s,finish_s,wait_s,jct_s,nodes,gpus
 
 def jaxsched(command: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", f"jaxsched.{command}", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment)
+    environment = os.environ | {"PYTHONWARNINGS": command_filters()} | environment
+    answer = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment)
+    answer.stderr = pass_on(answer.stderr)
+    return answer
 
 
 def refused(answer: subprocess.CompletedProcess[str]) -> str:

@@ -8,6 +8,8 @@ import nbclient
 import nbformat
 import pytest
 
+from tests import own_warnings
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TINY = """
@@ -18,8 +20,7 @@ TINY = """
 PARAMETERS = f"""
 SETTINGS += {TINY.split()}
 EPISODES = "2"
-import warnings
-warnings.simplefilter("error")
+{own_warnings.CELL}
 """
 
 

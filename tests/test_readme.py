@@ -116,7 +116,7 @@ def test_what_the_page_says_works(page, tmp_path, monkeypatch, cheap_programs):
         if block.file:
             Path(block.file).write_text(block.text)
         if block.language == "python":
-            exec(compile(block.text, f"{page.name}: python block", "exec"), {"__name__": "block"})
+            exec(compile(block.text, f"{page.name}: python block", "exec"), {"__name__": "tests.block"})
         elif block.language == "bash":
             for name, content in steps(block.text):
                 if name:
