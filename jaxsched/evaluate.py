@@ -36,7 +36,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parser().parse_args(arguments)
-    from jaxsched.choice import choose_policies, load_module
+    from jaxsched.runs.choice import choose_policies, load_module
 
     if flags.list_policies:
         from jaxsched.policies.library import list_policies
@@ -63,7 +63,7 @@ def _default_names() -> list[str]:
 
 
 def _evaluate(flags: Any, chosen: dict[str, tuple[Any, Any]], reference: str) -> None:
-    from jaxsched.results import compare_on_test
+    from jaxsched.runs.results import compare_on_test
     from jaxsched.workloads.scenarios import load_scenario
 
     scenario = replace(load_scenario(flags.scenario), name=flags.scenario)

@@ -35,9 +35,9 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parser().parse_args(arguments)
-    from jaxsched.choice import choose_policies
     from jaxsched.evaluation.replay import replay
     from jaxsched.evaluation.tables import summary_table, write_csv, write_json
+    from jaxsched.runs.choice import choose_policies
 
     names = flags.policy or ["fifo+best_fit"]
     policies = choose_policies(names, flags.checkpoint, flags.policy_module)

@@ -42,7 +42,7 @@ def _list() -> None:
 def _describe(flags: Any) -> None:
     from jaxsched.workloads import load
     from jaxsched.workloads.demand import report_on
-    from jaxsched.workloads.schema import read_nodes_csv
+    from jaxsched.workloads.readers.native import read_nodes_csv
 
     jobs, report = load(flags.path, flags.format)
     if flags.nodes:

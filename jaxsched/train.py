@@ -37,7 +37,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> None:
     own, overrides = _split(arguments)
     flags = parser().parse_args(own)
-    from jaxsched.session import RunConfig, continue_run, start_run
+    from jaxsched.runs.course import continue_run, start_run
+    from jaxsched.runs.settings import RunConfig
 
     overrides += [f"{name}={value}" for name in PLAIN if (value := getattr(flags, name)) is not None]
     if flags.resume:

@@ -13,29 +13,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jaxsched"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# A file imports only from rooms above its own. Entry points share the last line: nothing imports them.
-ROOMS = (
-    "errors",
-    "types",
-    "workloads",
-    "sim",
-    "policies",
-    "learner",
-    "evaluation",
-    "scaling",
-    "config",
-    "checkpoint",
-    "sinks",
-    "choice",
-    "results",
-    "session",
-    "cli",
-    "entry",
-    "studies",
-    "adapters",
-    "testing",
+# The map of the house in CONTRIBUTING.md: a line a room. A file imports only from rooms above its own.
+MAP = re.search(r"^```\njaxsched/\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S)
+assert MAP is not None
+ROOMS = tuple(
+    tuple(name.removesuffix("/").removesuffix(".py") for name in re.split(r"\s{2,}", line.strip())[0].split())
+    for line in MAP[1].splitlines()
 )
-ENTRY_POINTS = {"train", "evaluate", "simulate", "bench", "traces"}
+ENTRY_POINTS = ROOMS[-1]  # nothing imports them
 WITHOUT_LEARNING = {"workloads", "sim", "policies"}
 LINES, FUNCTION_LINES, CLOSURE_LINES = 300, 40, 80
 CLOSURES = {"make_train"}  # the one training closure
@@ -46,8 +31,13 @@ def name_of(path: Path) -> str:
 
 
 def room(module: str) -> str:
-    first = module.split(".")[1]
-    return "entry" if first in ENTRY_POINTS else first
+    return module.split(".")[1]
+
+
+def level(module: str) -> int:
+    """On which line of the map the module's room is."""
+    (found,) = (i for i, rooms in enumerate(ROOMS) if room(module) in rooms)
+    return found
 
 
 def module_of(path: Path) -> str:
@@ -73,14 +63,19 @@ ROOM_FILES = [path for path in SOURCES if path != PACKAGE / "__init__.py"]
 
 @pytest.mark.parametrize("path", ROOM_FILES, ids=name_of)
 def test_imports_go_upwards(path):
-    own = room(module_of(path))
-    assert own in ROOMS, f"{own} is not a room"
+    own = module_of(path)
     for module in imports(path):
         if module.startswith("jaxsched.") and module != "jaxsched.__version__":
-            other = room(module)
-            if other == own and own != "entry":
-                continue
-            assert ROOMS.index(other) < ROOMS.index(own), f"imports {module}"
+            inside = room(module) == room(own) and room(own) not in ENTRY_POINTS
+            assert inside or level(module) < level(own), f"imports {module}"
+
+
+def test_the_map_is_the_house():
+    """Every room and loose file of the package is on the map, once, and nothing else is; ten lines at most."""
+    there = {p.stem for p in PACKAGE.iterdir() if p.name not in ("__init__.py", "py.typed", "__pycache__")}
+    drawn = [name for rooms in ROOMS for name in rooms]
+    assert sorted(drawn) == sorted(there)
+    assert len(ROOMS) <= 10
 
 
 @pytest.mark.parametrize("path", ROOM_FILES, ids=name_of)

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import jax
 import pytest
 
-import jaxsched.session as session
 from jaxsched import cli, train
 from jaxsched.config import fill, read_yaml
 from jaxsched.learner import features
 from jaxsched.policies import library
+from jaxsched.runs import course
+from jaxsched.runs.settings import RunConfig
 from jaxsched.workloads.scenarios import load_scenario
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +88,7 @@ def execute(line: str) -> None:
     main = importlib.import_module(words[2]).main
     if "alibaba2023" in line:  # needs the real trace: tests of the scenario read it
         settings = read_yaml(train.config_path("alibaba2023"))
-        assert load_scenario(fill(session.RunConfig, settings, line).scenario)
+        assert load_scenario(fill(RunConfig, settings, line).scenario)
         return
     with pytest.raises(SystemExit) as end:
         cli.run(main, tiny(command, words[3:]))
@@ -98,7 +99,7 @@ def execute(line: str) -> None:
 def cheap_programs() -> Iterator[None]:
     """Programs are compiled quickly rather than well, and training ones once for all pages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "make_train", functools.cache(session.make_train))
+        patch.setattr(course, "make_train", functools.cache(course.make_train))
         jax.config.update("jax_disable_most_optimizations", True)
         yield
         jax.config.update("jax_disable_most_optimizations", False)
@@ -168,7 +169,7 @@ def test_the_feature_tables_are_complete():
 
 def test_the_metrics_columns_are_explained():
     text = (ROOT / "docs" / "learner.md").read_text().partition("## Reading metrics.csv")[2]
-    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.M)) == session.COLUMNS
+    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.M)) == course.COLUMNS
 
 
 def test_traces_stay_out_of_the_repository():

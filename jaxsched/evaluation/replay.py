@@ -24,8 +24,9 @@ from jaxsched.types import NEVER, EnvConfig, EnvParams, Schedule
 from jaxsched.workloads import load
 from jaxsched.workloads.demand import report_on
 from jaxsched.workloads.pool import WorldInfo, build_pool
+from jaxsched.workloads.readers.native import read_nodes_csv
 from jaxsched.workloads.report import LoadReport
-from jaxsched.workloads.schema import JobTable, NodeTable, read_nodes_csv
+from jaxsched.workloads.schema import JobTable, NodeTable
 from jaxsched.workloads.speeds import get_speeds
 
 FIRST_QUEUE = 256

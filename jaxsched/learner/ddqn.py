@@ -15,11 +15,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxsched.learner import replay
 from jaxsched.learner.candidates import Candidates, choose_candidates
 from jaxsched.learner.features import describe
 from jaxsched.learner.networks import ILLEGAL, NetworkConfig, QNetwork
-from jaxsched.learner.replay import Ring, Row, Sample
+from jaxsched.learner.ring import Ring, Row, Sample, empty_ring, sample_transitions
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import view_queue
 from jaxsched.types import EnvParams, EnvState
@@ -165,13 +164,13 @@ def td_objective(network: QNetwork, config: LearnerConfig) -> Objective:
     def empty(state: EnvState) -> Ring:
         none, nothing, no = jnp.int16(0), jnp.float32(0), jnp.bool_(False)
         row = Row(state, none, nothing, nothing, no, no)
-        return replay.init(row, config.num_envs, config.capacity)
+        return empty_ring(row, config.num_envs, config.capacity)
 
     def keep(weights: Weights, rows: Row, choices: jax.Array, key: jax.Array, params: EnvParams) -> Row:
         return rows
 
     def draw(ring: Ring, key: jax.Array) -> Sample:
-        return replay.sample(ring, key, config.batch, config.n_step)
+        return sample_transitions(ring, key, config.batch, config.n_step)
 
     def loss(online: Any, weights: Weights, batch: Sample, params: EnvParams):
         targets = td_targets(network, weights, batch, params)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsched.learner import replay
 from jaxsched.learner.candidates import to_action
 from jaxsched.learner.ddqn import (
     LearnerConfig,
@@ -30,7 +29,7 @@ from jaxsched.learner.ddqn import (
     score,
 )
 from jaxsched.learner.networks import QNetwork
-from jaxsched.learner.replay import Ring, Row
+from jaxsched.learner.ring import Ring, Row, empty_ring
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.env import ClusterEnv
 from jaxsched.sim.fit import view_queue
@@ -58,7 +57,7 @@ def paired_objective(env: ClusterEnv, network: QNetwork, config: LearnerConfig) 
     def empty(state: EnvState) -> Ring:
         none, no = jnp.zeros(compared, jnp.int16), jnp.zeros(compared, bool)
         row = Labelled(state, none, no, jnp.zeros(compared), jnp.float32(0))
-        return replay.init(row, labels, config.capacity // config.chunk_steps)
+        return empty_ring(row, labels, config.capacity // config.chunk_steps)
 
     def keep(weights: Weights, rows: Row, choices: jax.Array, key: jax.Array, params: EnvParams) -> Labelled:
         states, weight = draw_choices(rows, choices, key, labels)
@@ -129,7 +128,7 @@ def roll_out(
 ) -> jax.Array:
     """f32[]: discounted rewards of ``action`` and n-1 greedy decisions after it, then the Double-Q value.
 
-    The end of an episode counts as in ``replay.sample``. An illegal action changes nothing and costs nothing.
+    The end of an episode counts as in ``sample_transitions``. An illegal action changes nothing and costs nothing.
     """
 
     def decide(carry: tuple, turn: None) -> tuple[tuple, None]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsched.learner import replay
 from jaxsched.learner.candidates import choose_candidates, to_action
 from jaxsched.learner.ddqn import (
     METRICS,
@@ -26,7 +25,7 @@ from jaxsched.learner.ddqn import (
 from jaxsched.learner.features import Features, describe
 from jaxsched.learner.networks import QNetwork
 from jaxsched.learner.paired import paired_objective
-from jaxsched.learner.replay import Ring, Row
+from jaxsched.learner.ring import Ring, Row, write_chunk
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.env import ClusterEnv
 from jaxsched.sim.fit import view_queue
@@ -132,7 +131,7 @@ def _collect_and_keep(
     key, collect_key, keep_key = jax.random.split(learner.key, 3)
     learner, rows, choices, metrics = _collect(env, network, config, learner, params, collect_key)
     kept = objective.keep(learner.weights, rows, choices, keep_key, params)
-    return learner._replace(key=key, ring=replay.add(learner.ring, kept)), metrics
+    return learner._replace(key=key, ring=write_chunk(learner.ring, kept)), metrics
 
 
 def make_train(env: ClusterEnv, config: LearnerConfig) -> Trainer:

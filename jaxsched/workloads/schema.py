@@ -1,4 +1,4 @@
-"""The one job table and the one node table, their validation, and the readers of the native CSV files.
+"""The one job table and the one node table, and their validation.
 
 Job columns: ``job, arrival_s, duration_s, num_gpu, gpu_milli, cpu_milli, memory_mib, gpu_spec,
 num_instances, weight, deadline_s, estimate_s, class``. Requests are per instance; ``num_gpu`` counts devices
@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from jaxsched.errors import InputError
-from jaxsched.workloads.csv_text import read_text_table, require_columns
-from jaxsched.workloads.report import LoadReport
 from jaxsched.workloads.times import exact_array, parse_exact, parse_whole
 
 JOB_REQUIRED = ("job", "arrival_s", "duration_s", "num_gpu")
@@ -138,17 +135,6 @@ def refuse_below(values: np.ndarray, least: int, column: str, source: str, rows:
         raise InputError(f"{source}: row {rows[at]}, column {column!r}: {values[at]} is less than {least}")
 
 
-def read_nodes_csv(path: str | Path) -> NodeTable:
-    """Nodes from a CSV with openb's columns. A node without GPUs has no model, whatever the cell says."""
-    table = read_text_table(path, "nodes")
-    require_columns(table, NODE_COLUMNS, path)
-    source, rows = str(path), np.arange(1, len(table) + 1)
-    numbers = {c: parse_whole(list(table[c]), c, source) for c in ("cpu_milli", "memory_mib", "gpu")}
-    for column, values in numbers.items():
-        refuse_below(values, 0, column, source, rows)
-    return node_table(list(table["sn"]), numbers, [str(m) for m in table["model"]], source)
-
-
 def node_table(
     names: list[str], numbers: Mapping[str, np.ndarray], models: list[str], source: str
 ) -> NodeTable:
@@ -160,39 +146,6 @@ def node_table(
     ]
     frame = pd.DataFrame({"sn": text_column(unique_names(names)[0]), **numbers, "model": category(spelled)})
     return NodeTable(frame[list(NODE_COLUMNS)], source)
-
-
-def read_jobs_csv(path: str | Path) -> tuple[JobTable, LoadReport]:
-    """Jobs from a native CSV: ``job, arrival_s, duration_s, num_gpu`` and any of ``JOB_OPTIONAL``.
-
-    Rows without arrival or duration and rows with a negative duration never ran: dropped and counted.
-    """
-    table = read_text_table(path, "jobs")
-    require_columns(table, JOB_REQUIRED, path)
-    source = str(path)
-    rows = np.arange(1, len(table) + 1)
-    dropped: dict[str, int] = {}
-    for column in ("arrival_s", "duration_s"):
-        blank = table[column].str.strip().eq("").to_numpy(dtype=bool)
-        rows = _without(rows, blank[rows - 1], f"no {column}", dropped)
-    duration = parse_exact(list(table["duration_s"].iloc[rows - 1]), "duration_s", source, rows)
-    rows = _without(rows, np.asarray(duration < 0, dtype=bool), "negative duration_s", dropped)
-    kept, duration = table.iloc[rows - 1], duration[duration >= 0]
-    columns = {c: [t.strip() for t in kept[c]] for c in kept.columns if c in JOB_OPTIONAL + JOB_REQUIRED}
-    jobs, renamed = job_table({**columns, "job": list(kept["job"])}, duration, source, rows)
-    warnings = tuple(
-        f"unknown column {c!r} is ignored" for c in table.columns if c not in JOB_REQUIRED + JOB_OPTIONAL
-    )
-    if renamed:
-        warnings += (f"{renamed} repeated job names: later ones are renamed to name#2, name#3, ...",)
-    return jobs, LoadReport(source, len(table), len(jobs), dropped, warnings=warnings)
-
-
-def _without(rows: np.ndarray, wrong: np.ndarray, why: str, dropped: dict[str, int]) -> np.ndarray:
-    """``rows`` without the ``wrong`` ones, which are counted in ``dropped``."""
-    if wrong.any():
-        dropped[why] = int(wrong.sum())
-    return rows[~wrong]
 
 
 def job_table(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxsched.errors import InputError, nearest
-from jaxsched.workloads.csv_text import read_text_table, require_columns
+from jaxsched.workloads.readers.csv_text import read_text_table, require_columns
 from jaxsched.workloads.times import parse_exact
 
 ANY_CLASS = "*"  # a row of the table for every class that has none of its own

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from jaxsched.errors import InputError
-from jaxsched.workloads.alibaba_2023 import read_pods
 from jaxsched.workloads.clusters import sample_by_share
+from jaxsched.workloads.readers.alibaba_2023 import read_pods
+from jaxsched.workloads.readers.native import read_nodes_csv
 from jaxsched.workloads.report import LoadReport
-from jaxsched.workloads.schema import JobTable, NodeTable, read_nodes_csv
+from jaxsched.workloads.schema import JobTable, NodeTable
 from jaxsched.workloads.synthetic import stream
 
 TRACES_VARIABLE = "JAXSCHED_TRACES"

@@ -17,7 +17,8 @@ from jaxsched.evaluation.compare import (
 from jaxsched.evaluation.metrics import COLUMNS
 from jaxsched.policies.library import get_policy
 from jaxsched.workloads.pool import build_pool
-from jaxsched.workloads.schema import JobTable, NodeTable, read_jobs_csv, read_nodes_csv
+from jaxsched.workloads.readers.native import read_jobs_csv, read_nodes_csv
+from jaxsched.workloads.schema import JobTable, NodeTable
 
 
 def nodes(folder: Path) -> NodeTable:

@@ -26,7 +26,7 @@ from jaxsched.learner.ddqn import (
     update,
 )
 from jaxsched.learner.networks import ILLEGAL
-from jaxsched.learner.replay import Sample
+from jaxsched.learner.ring import Sample
 
 ONLINE, TARGET = jnp.array([1.0, 5.0, 3.0]), jnp.array([10.0, 2.0, 7.0])
 

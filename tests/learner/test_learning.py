@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsched.learner import replay
 from jaxsched.learner.agent import gnn_policy, weights_like
 from jaxsched.learner.candidates import choose_candidates
 from jaxsched.learner.ddqn import LearnerConfig, make_optimizer, td_objective, update
 from jaxsched.learner.features import log_hours
+from jaxsched.learner.ring import sample_transitions
 from jaxsched.policies.library import get_policy
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import view_queue
@@ -71,7 +71,7 @@ def test_a_fixed_batch_is_fitted(trained):
     """A bandit on real states: a placement is worth minus the run time of the job on that node."""
     config = LearnerConfig(batch=64, learning_rate=1e-2, network=NETWORK)
     optimizer = make_optimizer(config, 300)
-    batch = replay.sample(trained.ring, jax.random.key(1), config.batch, 1)
+    batch = sample_transitions(trained.ring, jax.random.key(1), config.batch, 1)
     ret = -log_hours(run_time(batch.state, batch.action))
     batch = batch._replace(ret=ret, discount=jnp.zeros(config.batch))
     step = jax.jit(

@@ -16,7 +16,7 @@ from jaxsched.learner.agent import gnn_policy
 from jaxsched.learner.candidates import to_action
 from jaxsched.learner.ddqn import LearnerConfig, Weights, is_legal, q_values, score
 from jaxsched.learner.paired import Labelled, draw_choices, label, paired_loss
-from jaxsched.learner.replay import Row
+from jaxsched.learner.ring import Row
 from jaxsched.learner.training import make_train
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.env import ClusterEnv

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsched.learner import replay
 from jaxsched.learner.candidates import to_action
 from jaxsched.learner.ddqn import LearnerConfig, epsilon, score
+from jaxsched.learner.ring import ring_bytes
 from jaxsched.learner.training import make_train
 from jaxsched.sim.clock import Cluster
 from jaxsched.sim.fit import view_queue
@@ -153,7 +153,7 @@ def test_estimated_memory_of_the_ring_is_the_real_one(trained):  # RP-04
     ring = trained[0].ring
     real = sum(leaf.nbytes for leaf in jax.tree.leaves(ring.rows))
     shapes = jax.eval_shape(trainer().init, jax.random.key(0), params()).ring
-    assert replay.ring_bytes(shapes) == replay.ring_bytes(ring) == real
+    assert ring_bytes(shapes) == ring_bytes(ring) == real
 
 
 def test_memory_of_the_ring_does_not_grow_with_the_run():  # RP-04

@@ -18,7 +18,7 @@ from jaxsched.sim.fit import num_actions
 from jaxsched.sim.rollout import run
 from jaxsched.types import NEVER, Order
 from jaxsched.workloads.pool import build_pool
-from jaxsched.workloads.schema import read_jobs_csv
+from jaxsched.workloads.readers.native import read_jobs_csv
 from tests.small_runs import KEY, by_name, job, node, schedule, small, times, walk
 from tests.workloads.tables import nodes_of
 from tests.worlds import Sizes

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsched.workloads.schema import JobTable, NodeTable, node_table, read_jobs_csv
+from jaxsched.workloads.readers.native import read_jobs_csv
+from jaxsched.workloads.schema import JobTable, NodeTable, node_table
 
 OPENB_HEADER = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from jaxsched.errors import InputError
 from jaxsched.workloads import load, read_nodes_csv
-from jaxsched.workloads.alibaba_2023 import read_pods, read_requests
 from jaxsched.workloads.demand import report_on
+from jaxsched.workloads.readers.alibaba_2023 import read_pods, read_requests
 from tests.workloads.tables import OPENB_HEADER, nodes_of, write
 
 FOLDER = Path(os.environ.get("JAXSCHED_TRACES", "")) / "alibaba-gpu-2023"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jaxsched.errors import InputError
 from jaxsched.workloads import load, read_nodes_csv
+from jaxsched.workloads.readers.native import read_jobs_csv
 from jaxsched.workloads.report import LoadReport
-from jaxsched.workloads.schema import normal_spec, read_jobs_csv, unique_names
+from jaxsched.workloads.schema import normal_spec, unique_names
 from tests.workloads.tables import jobs_of, write
 
 HEADER = "job,arrival_s,duration_s,num_gpu"

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsched.learner import replay
+from jaxsched.learner import ring as rings
 from jaxsched.learner.ddqn import double_q_target
-from jaxsched.learner.replay import Ring, Row, transitions_from
+from jaxsched.learner.ring import Ring, Row, transitions_from
 from jaxsched.testing import assert_same_types, assert_single_trace
 from tests.learner.small import same
 
-ADD = jax.jit(replay.add)
-SAMPLE = jax.jit(replay.sample, static_argnums=(2, 3))
+ADD = jax.jit(rings.write_chunk)
+SAMPLE = jax.jit(rings.sample_transitions, static_argnums=(2, 3))
 KEY = jax.random.key(5)
 
 
@@ -37,7 +37,7 @@ def chunk(*rows: Row) -> Row:
 
 
 def ring_of(*rows: Row, capacity: int | None = None) -> Ring:
-    ring = replay.init(rows[0], 1, capacity or len(rows))
+    ring = rings.empty_ring(rows[0], 1, capacity or len(rows))
     for row in rows:
         ring = ADD(ring, chunk(row))
     return ring
@@ -71,7 +71,7 @@ def test_wrap_around(adds, head, size, rows):  # RP-01
 
 
 def test_a_chunk_never_wraps_inside():  # RP-01
-    ring = replay.init(one(), 1, 6)
+    ring = rings.empty_ring(one(), 1, 6)
     for first in range(0, 12, 3):
         ring = ADD(ring, chunk(*(one(first + i) for i in range(3))))
     assert ring.rows.state[:, 0].tolist() == [6, 7, 8, 9, 10, 11]
@@ -146,7 +146,7 @@ def test_columns_do_not_mix():
     """Column c holds c*100, c*100 + 1, ...: a transition stays in its cluster."""
     states = jnp.arange(6)[:, None] + 100 * jnp.arange(3)[None]
     row = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (6, 3)), one())
-    ring = ADD(replay.init(one(), 3, 6), row._replace(state=states.astype(jnp.int32)))
+    ring = ADD(rings.empty_ring(one(), 3, 6), row._replace(state=states.astype(jnp.int32)))
     drawn = SAMPLE(ring, KEY, 300, 2)
     np.testing.assert_array_equal(drawn.next_state, drawn.state + 2)
     assert len(set(np.asarray(drawn.state).tolist())) == 3 * 4
@@ -154,14 +154,14 @@ def test_columns_do_not_mix():
 
 def test_estimated_memory_is_the_real_one():  # RP-04
     row = one()._replace(state={"a": jnp.zeros(3, jnp.int8), "b": jnp.zeros((2, 5), jnp.int16)})
-    ring = replay.init(row, columns=7, capacity=11)
+    ring = rings.empty_ring(row, columns=7, capacity=11)
     real = sum(leaf.nbytes for leaf in jax.tree.leaves(ring.rows))
-    assert replay.ring_bytes(ring) == real == 7 * 11 * (3 + 20 + 2 + 4 + 4 + 1 + 1)
+    assert rings.ring_bytes(ring) == real == 7 * 11 * (3 + 20 + 2 + 4 + 4 + 1 + 1)
 
 
 def test_a_thousand_adds():  # RP-05
-    add = assert_single_trace(replay.add, donate_argnums=0)
-    ring = replay.init(one(), 4, 50)
+    add = assert_single_trace(rings.write_chunk, donate_argnums=0)
+    ring = rings.empty_ring(one(), 4, 50)
     first, types = ring, jax.eval_shape(lambda: ring)
     wide = Row(*(np.zeros((10, 4), t) for t in (np.int64, np.int64, np.float64, np.float64, bool, bool)))
     live = []
@@ -174,7 +174,7 @@ def test_a_thousand_adds():  # RP-05
     assert [(a.dtype, a.shape) for a in jax.tree.leaves(ring)] == [
         (a.dtype, a.shape) for a in jax.tree.leaves(types)
     ]
-    assert_same_types(ring, replay.init(one(), 4, 50), "ring")
+    assert_same_types(ring, rings.empty_ring(one(), 4, 50), "ring")
     np.testing.assert_array_equal(ring.rows.reward[:, 0], np.repeat([995, 996, 997, 998, 999], 10))
     with pytest.raises(RuntimeError, match="deleted"):
         np.asarray(first.rows.reward)

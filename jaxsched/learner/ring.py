@@ -43,7 +43,7 @@ class Sample(NamedTuple):
     weight: jax.Array  # f32 0 for rows from which no transition starts
 
 
-def init(row: Any, columns: int, capacity: int) -> Ring:
+def empty_ring(row: Any, columns: int, capacity: int) -> Ring:
     """An empty ring of ``capacity`` time rows by ``columns``, each shaped like ``row`` (unbatched)."""
     rows = jax.tree.map(lambda leaf: jnp.zeros((capacity, columns, *leaf.shape), leaf.dtype), row)
     head, size = (
@@ -58,7 +58,7 @@ def ring_bytes(ring: Ring) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(ring.rows))
 
 
-def add(ring: Ring, chunk: Any) -> Ring:
+def write_chunk(ring: Ring, chunk: Any) -> Ring:
     """Write a chunk, leaves [L, B, ...]; L must divide the capacity. Stored dtypes never change."""
     length = jax.tree.leaves(chunk)[0].shape[0]
     capacity = jax.tree.leaves(ring.rows)[0].shape[0]
@@ -70,7 +70,7 @@ def add(ring: Ring, chunk: Any) -> Ring:
     return Ring(rows, (ring.head + length) % capacity, jnp.minimum(ring.size + length, capacity))
 
 
-def sample(ring: Ring, key: jax.Array, batch: int, n_step: int) -> Sample:
+def sample_transitions(ring: Ring, key: jax.Array, batch: int, n_step: int) -> Sample:
     """``batch`` n-step transitions, uniform with replacement over all rows with n successors in the ring.
 
     The ring must hold more than ``n_step`` time rows.

@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from jaxsched.errors import InputError
-from jaxsched.sinks import MetricsFile, Progress
+from jaxsched.runs.sinks import MetricsFile, Progress
 
 COLUMNS = ("env_steps", "loss", "val_mean_jct")
 

@@ -35,10 +35,10 @@ def _resolve(name: str, checkpoint: str | None) -> tuple[Any, Any]:
 
 def trained_network(checkpoint: str | None) -> tuple[Any, Any]:
     """The policy ``gnn`` of a training run's folder: its best weights on validation."""
-    from jaxsched import checkpoint as checkpoints
     from jaxsched.config import fill, read_yaml
     from jaxsched.learner.agent import gnn_policy, weights_like
     from jaxsched.learner.networks import NetworkConfig
+    from jaxsched.runs import checkpoint as checkpoints
 
     if checkpoint is None:
         raise InputError("the policy gnn needs --checkpoint DIR, the folder of a training run")

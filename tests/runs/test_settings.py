@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import jaxsched.session as session
 from jaxsched import train
-from jaxsched.config import fill, read_yaml
+from jaxsched.config import fill, read_yaml, to_yaml
 from jaxsched.errors import InputError
+from jaxsched.runs.settings import CLASSICAL, RunConfig
 from jaxsched.workloads.scenarios import list_scenarios, load_scenario
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "train").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "train").glob("*.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_wrong_settings_are_refused_by_name(tmp_path, given, message):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_settings_load(path):  # CL-05
-    config = fill(session.RunConfig, read_yaml(train.config_path(path.stem)), str(path))
+    config = fill(RunConfig, read_yaml(train.config_path(path.stem)), str(path))
     assert load_scenario(config.scenario).name in list_scenarios()
-    assert fill(session.RunConfig, yaml.safe_load(session.to_yaml(config)), "again") == config
+    assert fill(RunConfig, yaml.safe_load(to_yaml(config)), "again") == config
 
 
 def test_the_default_comparison_covers_every_order_blocking_and_placement():
-    names = [name for name in session.CLASSICAL if "+" in name]
-    assert len(session.CLASSICAL) == len(set(session.CLASSICAL)) == 25
+    names = [name for name in CLASSICAL if "+" in name]
+    assert len(CLASSICAL) == len(set(CLASSICAL)) == 25
     orders = {name.partition("+")[0].partition("-")[0] for name in names}
     blocking = {name.partition("+")[0].partition("-")[2] for name in names}
     placements = {name.partition("+")[2] for name in names}

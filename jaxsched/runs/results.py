@@ -13,7 +13,7 @@ import pandas as pd
 from jaxsched.evaluation.compare import RESAMPLES, compare_policies, host_worlds, paired_effect
 from jaxsched.evaluation.plots import Run, attempt, comparison_plots, learning_curve
 from jaxsched.evaluation.tables import summary_table, write_csv
-from jaxsched.sinks import Progress
+from jaxsched.runs.sinks import Progress
 from jaxsched.workloads.scenarios import Scenario, scenario_pool
 
 

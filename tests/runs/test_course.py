@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 import yaml
 
-import jaxsched.session as session
-from jaxsched import checkpoint, cli, evaluate, simulate, train
+from jaxsched import cli, evaluate, simulate, train
 from jaxsched.config import fill, read_yaml
 from jaxsched.evaluation.metrics import COLUMNS as METRICS
+from jaxsched.runs import checkpoint, course
+from jaxsched.runs.settings import RunConfig, named_scenario
 
 SCENARIO = {
     "about": "two nodes, few jobs",
@@ -57,11 +58,11 @@ CLOCK = ["steps_per_s", "wall_s"]  # the two columns that tell the time of day
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A folder with the scenario and the settings of a tiny run; training programs are compiled once in it."""
-    path = tmp_path_factory.mktemp("session")
+    path = tmp_path_factory.mktemp("course")
     (path / "tiny.yaml").write_text(yaml.safe_dump(SCENARIO))
     (path / "run.yaml").write_text(yaml.safe_dump({**RUN, "scenario": str(path / "tiny.yaml")}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "make_train", functools.cache(session.make_train))
+        patch.setattr(course, "make_train", functools.cache(course.make_train))
         yield path
 
 
@@ -83,9 +84,9 @@ def read_metrics(run: Path) -> pd.DataFrame:
 
 def latest(run: Path) -> list[np.ndarray]:
     """Every array of the learner state at the end of a run: weights, optimiser, ring, clusters, key, counters."""
-    config = fill(session.RunConfig, read_yaml(run / "config.yaml"), "config.yaml")
-    problem = session.build_problem(config, session.named_scenario(config))
-    trainer = session.make_train(session.ClusterEnv(problem.config), config.learner)
+    config = fill(RunConfig, read_yaml(run / "config.yaml"), "config.yaml")
+    problem = course.build_problem(config, named_scenario(config))
+    trainer = course.make_train(course.ClusterEnv(problem.config), config.learner)
     like = jax.eval_shape(trainer.init, jax.random.key(config.seed), problem.train)
     tree, notes = checkpoint.restore(run, "latest", like)
     assert notes["chunks"] == trainer.total_chunks
@@ -114,12 +115,26 @@ def test_a_run_leaves_the_agreed_files(whole):
 def test_metrics_have_the_agreed_columns_and_true_numbers(whole):  # CL-06
     assert (whole / "metrics.csv").read_text().splitlines()[0] == METRICS_HEADER
     metrics = pd.read_csv(whole / "metrics.csv")
-    assert list(metrics["env_steps"]) == list(range(16, 193, 16))
-    assert list(metrics["updates"]) == [0, 0, *range(2, 21, 2)]
-    assert metrics["loss"].isna().tolist() == [True, True] + [False] * 10
-    assert np.flatnonzero(metrics["val_mean_jct"].notna()).tolist() == [4, 8, 11]
+    assert list(metrics["env_steps"]) == list(range(0, 193, 16))  # the first row is the start
+    assert list(metrics["updates"]) == [0, 0, 0, *range(2, 21, 2)]
+    assert metrics["loss"].isna().tolist() == [True] * 3 + [False] * 10
+    assert np.flatnonzero(metrics["val_mean_jct"].notna()).tolist() == [0, 5, 9, 12]
     assert metrics["val_reference_jct"].nunique() == 1
-    assert (metrics["decisions"].diff().dropna() <= 16).all() and metrics["decisions"].iloc[0] == 16
+    assert (metrics["decisions"].diff().dropna() <= 16).all() and list(metrics["decisions"][:2]) == [0, 16]
+
+
+def test_no_run_ships_worse_than_its_start(folder, monkeypatch):
+    """However bad the trained weights turn out, ``best`` is then the network as it was before the first step."""
+    evaluated = iter((1.0, 2.0, 3.0, 4.0))
+    monkeypatch.setattr(course, "_evaluate", lambda *_: np.full(2, 100.0 * next(evaluated)))
+    run = start(folder, "worse")
+    config = fill(RunConfig, read_yaml(run / "config.yaml"), "config.yaml")
+    problem = course.build_problem(config, named_scenario(config))
+    trainer = course.make_train(course.ClusterEnv(problem.config), config.learner)
+    begin = trainer.init(jax.random.key(config.seed), problem.train).weights.average
+    best, notes = checkpoint.restore(run, "best", jax.eval_shape(lambda: begin))
+    assert notes["env_steps"] == 0 and notes["val_mean_jct"] == 100.0
+    jax.tree.map(np.testing.assert_array_equal, best, begin)
 
 
 def test_tables_have_the_agreed_columns(whole):
@@ -145,7 +160,7 @@ def interrupt_before_latest(patch, save):
 
     def interrupted(run, kind, step, tree, notes):
         calls.append(kind)
-        if calls.count("latest") == 2:
+        if calls.count("latest") == 3:  # the first one is the start
             raise KeyboardInterrupt
         save(run, kind, step, tree, notes)
 
@@ -159,7 +174,7 @@ def interrupt_after_latest(patch, save):
     def interrupted(run, kind, step, tree, notes):
         save(run, kind, step, tree, notes)
         calls.append(kind)
-        if calls.count("latest") == 2:
+        if calls.count("latest") == 3:  # the first one is the start
             raise KeyboardInterrupt
 
     patch.setattr(checkpoint, "save", interrupted)
@@ -167,23 +182,23 @@ def interrupt_after_latest(patch, save):
 
 def interrupt_between_evaluations(patch, save):
     """Seven chunks in, two rows of metrics after the checkpoint."""
-    row = session.metrics_row
+    row = course.metrics_row
 
     def interrupted(config, trainer, chunks, *more):
         if chunks == 8:
             raise KeyboardInterrupt
         return row(config, trainer, chunks, *more)
 
-    patch.setattr(session, "metrics_row", interrupted)
+    patch.setattr(course, "metrics_row", interrupted)
 
 
 def interrupt_before_any_checkpoint(patch, save):
-    """In the first evaluation."""
+    """The start is in metrics.csv, but not yet a checkpoint."""
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    patch.setattr(session, "window_jcts", interrupted)
+    patch.setattr(checkpoint, "save", interrupted)
 
 
 INTERRUPTS = (

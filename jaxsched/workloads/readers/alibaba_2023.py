@@ -2,7 +2,7 @@
 
 Arrival is ``creation_time``, run time ``deletion_time - scheduled_time``: the phase is only the last one seen
 before deletion, so Running, Succeeded and Failed pods all have a true run time, and Pending ones have none.
-Node lists have the native columns (``schema.read_nodes_csv``).
+Node lists have the native columns (``native.read_nodes_csv``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from jaxsched.workloads.csv_text import read_text_table, require_columns
+from jaxsched.workloads.readers.csv_text import read_text_table, require_columns
 from jaxsched.workloads.report import LoadReport
 from jaxsched.workloads.schema import JobTable, job_table
 from jaxsched.workloads.times import exact_array, parse_exact

@@ -7,64 +7,32 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxsched import checkpoint
 from jaxsched.config import to_mapping, to_yaml
 from jaxsched.errors import InputError
 from jaxsched.evaluation.validation import clearly_better, window_jcts
 from jaxsched.learner.agent import gnn_policy
-from jaxsched.learner.ddqn import METRICS, LearnerConfig
-from jaxsched.learner.replay import ring_bytes
+from jaxsched.learner.ddqn import METRICS
+from jaxsched.learner.ring import ring_bytes
 from jaxsched.learner.training import LearnerState, Trainer, make_train, with_objective
 from jaxsched.policies.library import get_policy
-from jaxsched.results import compare_on_test
+from jaxsched.runs import checkpoint
+from jaxsched.runs.results import compare_on_test
+from jaxsched.runs.settings import RunConfig, default_folder, named_scenario
+from jaxsched.runs.sinks import MetricsFile, Progress
 from jaxsched.sim.env import ClusterEnv
-from jaxsched.sinks import MetricsFile, Progress
 from jaxsched.types import EnvConfig, EnvParams
-from jaxsched.workloads.scenarios import Scenario, load_scenario, scenario_pool, scenario_report
+from jaxsched.workloads.scenarios import Scenario, scenario_pool, scenario_report
 
 COLUMNS = (
     "env_steps", "decisions", "updates", "target_syncs", "epsilon", "loss", "td_abs", "q_mean", "return_mean",
     "val_mean_jct", "val_reference_jct", "steps_per_s", "wall_s",
 )  # fmt: skip
-CLASSICAL = (
-    "fifo+first_fit", "fifo+best_fit", "fifo-strict+best_fit", "fifo-easy+best_fit",
-    "sjf+best_fit", "sjf-strict+worst_fit", "sjf-easy+fastest", "sjf+fastest", "sjf+fgd",
-    "saf+best_fit", "saf-easy+gpu_packing", "saf+random", "wfp3+best_fit", "wfp3-easy+best_fit_vector",
-    "unicep+best_fit", "unicep-strict+dot_product", "f1+best_fit", "f1-easy+gpu_clustering",
-    "edf+best_fit", "edf-strict+first_fit", "saf+fastest", "wfp3+fastest", "fifo+fastest", "spt_pair",
-    "spt_pair-easy",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """Everything that a training run depends on."""
-
-    scenario: str = "hetero-8"
-    seed: int = 0
-    train_windows: int = 1024
-    validation_windows: int = 64
-    test_windows: int = 192
-    evaluations: int = 12  # on validation, evenly over the run; each is a checkpoint
-    reference: str = "spt_pair"
-    policies: tuple[str, ...] = CLASSICAL
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("train_windows", "validation_windows", "test_windows", "evaluations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
-        for name in (*self.policies, self.reference):
-            get_policy(name)
-        if self.reference not in self.policies:
-            raise ValueError(f"reference {self.reference!r} is not among the policies")
 
 
 class Problem(NamedTuple):
@@ -129,16 +97,6 @@ def _placed(learner: LearnerState) -> LearnerState:
     return jax.device_put(learner, jax.devices()[0])
 
 
-def named_scenario(config: RunConfig) -> Scenario:
-    """The scenario of a run, under the name that the run gives it (a load after '@' included)."""
-    return replace(load_scenario(config.scenario), name=config.scenario)
-
-
-def default_folder(config: RunConfig) -> Path:
-    """Where a run goes that names no folder."""
-    return Path("outputs") / f"train-{Path(config.scenario).name.removesuffix('.yaml')}-{config.seed}"
-
-
 def build_problem(config: RunConfig, scenario: Scenario) -> Problem:
     """Windows of the train and validation splits; says what was read and on which device it runs."""
     report = scenario_report(scenario)
@@ -190,29 +148,33 @@ def _train(
     rows = math.prod(jax.tree.leaves(learner.ring.rows)[0].shape[:2])
     print(f"replay ring: {rows:,} rows, {ring_bytes(learner.ring) / 2**20:,.0f} MiB")
     metrics = MetricsFile(folder / "metrics.csv", COLUMNS)
-    metrics.cut_after("env_steps", standing.chunks * trainer.chunk_size)
+    metrics.cut_after("env_steps", standing.chunks * trainer.chunk_size if standing.best else -1)
     reference = reference_jct(config, problem)
     due = evaluation_chunks(config, trainer)
     began = time.monotonic() - standing.wall_s
     with Progress(trainer.total_chunks, "train", done=standing.chunks) as progress:
-        for chunk in range(standing.chunks, trainer.total_chunks):
+
+        def judge(row: dict[str, Any], standing: Standing) -> Standing:
+            """Evaluate, then the row of metrics, then checkpoints: a resumed run cuts rows after its checkpoint."""
+            jcts = _evaluate(config, problem, learner)
+            row |= {"val_mean_jct": jcts.mean(), "val_reference_jct": reference.mean()}
+            metrics.append(row)
+            progress.note(_line(row, jcts, reference))
+            return _keep(folder, trainer, learner, jcts, standing)
+
+        if not standing.best:  # the untrained network competes too: no run ships worse than its start
+            standing = judge(start_row(config, time.monotonic() - began), standing)
+        for chunk in range(standing.chunks + 1, trainer.total_chunks + 1):
             chunk_began = time.monotonic()
             learner, measured = trainer.train_chunk(learner, problem.train)
-            row = metrics_row(
-                config, trainer, chunk + 1, standing, jax.device_get(measured), chunk_began, began
-            )
-            standing = standing._replace(chunks=chunk + 1, decisions=row["decisions"], wall_s=row["wall_s"])
-            jcts = _evaluate(config, problem, learner) if chunk + 1 in due else None
-            if jcts is not None:
-                row |= {"val_mean_jct": jcts.mean(), "val_reference_jct": reference.mean()}
-            metrics.append(row)  # before the checkpoint: a resumed run cuts what came after it
-            if jcts is not None:
-                standing = _keep(folder, trainer, learner, jcts, standing)
-                progress.note(_line(row, jcts, reference))
+            row = metrics_row(config, trainer, chunk, standing, jax.device_get(measured), chunk_began, began)
+            standing = standing._replace(chunks=chunk, decisions=row["decisions"], wall_s=row["wall_s"])
+            if chunk in due:
+                standing = judge(row, standing)
+            else:
+                metrics.append(row)
             shown = {k: row[k] for k in ("loss", "steps_per_s") if row.get(k) is not None}
-            progress.update(
-                chunk + 1, **shown, val_jct=np.mean(standing.best) if standing.best else float("nan")
-            )
+            progress.update(chunk, **shown, val_jct=np.mean(standing.best))
     return learner
 
 
@@ -227,6 +189,12 @@ def evaluation_chunks(config: RunConfig, trainer: Trainer) -> set[int]:
     """After how many chunks the network is evaluated: evenly over the updates, and always at the end."""
     marks = np.linspace(trainer.fill_chunks, trainer.total_chunks, config.evaluations + 1)[1:]
     return {round(mark) for mark in marks} | {trainer.total_chunks}
+
+
+def start_row(config: RunConfig, wall_s: float) -> dict[str, Any]:
+    """The row of metrics.csv before the first step."""
+    counts = dict.fromkeys(("env_steps", "decisions", "updates", "target_syncs"), 0)
+    return {**counts, "epsilon": config.learner.epsilon_start, "wall_s": wall_s}
 
 
 def metrics_row(
@@ -282,6 +250,6 @@ def _keep(
 def _line(row: dict[str, Any], jcts: np.ndarray, reference: np.ndarray) -> str:
     change = 100 * np.expm1(np.log(jcts / reference).mean())
     return (
-        f"step {row['env_steps']:>9,}  {row['wall_s']:5.0f} s  loss {row['loss'] or 0:.4f}  "
+        f"step {row['env_steps']:>9,}  {row['wall_s']:5.0f} s  loss {row.get('loss') or 0:.4f}  "
         f"validation JCT {jcts.mean():,.0f} s, reference {reference.mean():,.0f} s ({change:+.1f} %)"
     )
