@@ -12,6 +12,7 @@ import pytest
 from tests.own_warnings import PYTEST_FILTERS
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+QUICK = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 def pytest_configure(config):
@@ -22,13 +23,26 @@ def pytest_configure(config):
         folder = os.environ[CACHE] = tempfile.mkdtemp(prefix="jaxsched-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
+    os.environ[QUICK] = "1"  # for started commands; here, fixtures decide
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_compiled_programs():
-    """Drop a module's compiled programs at its end.
+def compiled_programs(request):
+    """Programs are compiled quickly rather than well, but in modules that say ``OPTIMISED = True``.
 
-    Each program holds a few memory maps, and Linux allows a process 65530: with more than that a compilation dies.
+    Those run long, or prove what a user's own compilation must keep. A module's programs are dropped at its end:
+    each holds a few memory maps, and Linux allows a process 65530: with more than that a compilation dies.
     """
+    jax.config.update("jax_disable_most_optimizations", not getattr(request.module, "OPTIMISED", False))
     yield
+    jax.clear_caches()
+
+
+@pytest.fixture
+def optimised():
+    """A single test whose programs are compiled as a user's are."""
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
     jax.clear_caches()

@@ -1,13 +1,17 @@
 import csv
+import importlib
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from jaxsched import cli
 from tests.own_warnings import command_filters, pass_on
 
 ROOT = Path(__file__).parents[1]
@@ -15,12 +19,22 @@ ENTRY_POINTS = [p.stem for p in sorted((ROOT / "jaxsched").glob("*.py")) if "__m
 SCHEDULE_HEADER = "policy,job,arrival_s,start_s,finish_s,wait_s,jct_s,nodes,gpus,status"
 
 
-def jaxsched(command: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def started(command: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``python -m jaxsched.COMMAND`` in a process of its own."""
     line = [sys.executable, "-m", f"jaxsched.{command}", *map(str, arguments)]
     environment = os.environ | {"PYTHONWARNINGS": command_filters()} | environment
     answer = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment)
     answer.stderr = pass_on(answer.stderr)
     return answer
+
+
+def jaxsched(command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same command, called in this process: it shares what is imported and compiled."""
+    main = importlib.import_module(f"jaxsched.{command}").main
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+        cli.run(main, [str(each) for each in arguments])
+    return subprocess.CompletedProcess([command], int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def refused(answer: subprocess.CompletedProcess[str]) -> str:
@@ -43,20 +57,22 @@ def tables(tmp_path_factory) -> dict[str, Path]:
     return {"nodes": nodes, "jobs": jobs}
 
 
-def simulate(tables: dict[str, Path], out: Path, *more: str | Path):
-    return jaxsched("simulate", "--nodes", tables["nodes"], "--jobs", tables["jobs"], "--out", out, *more)
+def simulate(tables: dict[str, Path], out: Path, *more: str | Path, call=jaxsched):
+    return call("simulate", "--nodes", tables["nodes"], "--jobs", tables["jobs"], "--out", out, *more)
 
 
 @pytest.mark.parametrize("command", ENTRY_POINTS)
 def test_help_is_quick_and_touches_no_device(command):  # JX-10
     began = time.monotonic()
-    answer = jaxsched(command, "--help", JAX_PLATFORMS="no_such_platform")
+    answer = started(command, "--help", JAX_PLATFORMS="no_such_platform")
     assert time.monotonic() - began < 3.0
     assert answer.returncode == 0 and answer.stdout.startswith("usage: ")
 
 
 def test_simulate_writes_the_agreed_files(tables, tmp_path):
-    answer = simulate(tables, tmp_path, "--policy", "fifo+first_fit", "--policy", "sjf+best_fit")
+    answer = simulate(
+        tables, tmp_path, "--policy", "fifo+first_fit", "--policy", "sjf+best_fit", call=started
+    )
     assert answer.returncode == 0, answer.stderr
     assert "huge" in answer.stdout
     with (tmp_path / "schedule.csv").open() as file:
@@ -136,7 +152,7 @@ def test_a_users_own_policy(tables, tmp_path):
         "    return known(known.default_params, key, state, env_params)\n"
     )
     more = ("--policy", "mine", "--policy", "fifo+first_fit", "--policy-module", module)
-    answer = simulate(tables, tmp_path / "out", *more)
+    answer = simulate(tables, tmp_path / "out", *more, call=started)
     assert answer.returncode == 0, answer.stderr
     rows = read(tmp_path / "out" / "schedule.csv")
     assert [{**r, "policy": ""} for r in rows[:5]] == [{**r, "policy": ""} for r in rows[5:]]
@@ -174,13 +190,13 @@ def test_wrong_files_are_one_line(tables, tmp_path):  # CL-04
 
 
 def test_debug_shows_the_traceback(tables, tmp_path):
-    answer = simulate(tables, tmp_path, "--policy", "nonsense", "--debug")
+    answer = simulate(tables, tmp_path, "--policy", "nonsense", "--debug", call=started)
     assert answer.returncode != 0 and "Traceback" in answer.stderr
 
 
 def test_evaluate_compares_on_held_out_windows(tmp_path):
     chosen = "fifo+best_fit,spt_pair"
-    answer = jaxsched("evaluate", "--policies", chosen, "--episodes", "2", "--seed", "1", "--out", tmp_path)
+    answer = started("evaluate", "--policies", chosen, "--episodes", "2", "--seed", "1", "--out", tmp_path)
     assert answer.returncode == 0, answer.stderr
     rows = read(tmp_path / "evaluation.csv")
     assert list(rows[0])[:3] == ["scenario", "episode", "policy"] and len(rows) == 4
@@ -202,7 +218,7 @@ def test_evaluate_lists_policies_with_definitions():
 
 
 def test_evaluate_refuses_unknown_scenarios():
-    assert "did you mean 'hetero-8'?" in refused(jaxsched("evaluate", "--scenario", "hetro-8"))
+    assert "did you mean 'hetero-8'?" in refused(started("evaluate", "--scenario", "hetro-8"))
 
 
 def test_bench_writes_the_agreed_rows(tmp_path):

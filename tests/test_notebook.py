@@ -16,6 +16,7 @@ TINY = """
     train_windows=2 validation_windows=2 test_windows=2 evaluations=1 policies=fifo+best_fit,spt_pair
     learner.total_steps=64 learner.num_envs=4 learner.chunk_steps=8 learner.updates=1 learner.batch=8
     learner.capacity=16 learner.learning_starts=32 learner.n_step=2 learner.network.width=8
+    learner.target=td learner.network.max_jobs=4 learner.network.max_nodes=2 learner.learning_rate=1e-3
 """
 PARAMETERS = f"""
 SETTINGS += {TINY.split()}
@@ -35,7 +36,6 @@ def kernel(tmp_path, monkeypatch) -> str:
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compile quickly rather than well
     return "this-python"
 
 

@@ -22,6 +22,8 @@ from jaxsched.types import EnvState
 from jaxsched.workloads.scenarios import load_scenario, scenario_pool
 from tests.learner.small import ENV_CONFIG, NETWORK, advance, begin, params, pool, same, trainer
 
+OPTIMISED = True
+
 WINDOWS = 64
 SEED = 1  # its first weights schedule badly: what is good later was learnt
 TEST = pool(WINDOWS, first_seed=1000)

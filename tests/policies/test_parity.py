@@ -14,6 +14,8 @@ from tests.policies.parity import COUNT, KEY, NAMED, QUEUES, SIZES, all_rules, p
 from tests.reference.policies import PAIRS
 from tests.worlds import config_of, schedule_of
 
+OPTIMISED = True
+
 
 def one_by_one(policy, rules, config):
     """Unbatched runs, one after another inside one compiled program: every rule on every world."""

@@ -11,6 +11,8 @@ from jaxsched.sim.rollout import run
 from tests.policies.parity import KEY, NAMED, SIZES, pools, reference, workloads
 from tests.worlds import config_of, schedule_of
 
+OPTIMISED = True
+
 
 @pytest.mark.parametrize("name", NAMED)
 def test_named_policies_vmapped(name):

@@ -21,9 +21,9 @@ def forget_loops():
 
 @pytest.mark.parametrize("name", NAMED)
 def test_named_policies_without_jit(name):
-    config, policy = config_of(SIZES, 3), get_policy(name)
+    """Each on a workload of its own: a run without jit takes seconds."""
+    config, policy, w = config_of(SIZES, 3), get_policy(name), NAMED.index(name)
     with jax.disable_jit():
-        for w in range(3):
-            params = jax.tree.map(lambda leaf, w=w: leaf[w], pools())
-            schedule = run(policy, policy.default_params, KEY, params, jnp.int32(0), config)
-            assert schedule_of(schedule) == reference(workloads()[w], name, 3), f"{name} on workload {w}"
+        params = jax.tree.map(lambda leaf: leaf[w], pools())
+        schedule = run(policy, policy.default_params, KEY, params, jnp.int32(0), config)
+    assert schedule_of(schedule) == reference(workloads()[w], name, 3), f"{name} on workload {w}"

@@ -257,6 +257,7 @@ def test_the_cap_on_events_truncates():  # JX-04
     assert not STEP_ENV(KEY, state, jnp.int32(0), params)[4]
 
 
+@pytest.mark.usefixtures("optimised")
 def test_batch_equals_loop_bit_for_bit(
     pool,
 ):  # JX-03, JX-04: rows of very different lengths do not disturb each other
