@@ -20,7 +20,11 @@ def parser() -> Parser:
     flags.add_argument(
         "--policies", type=names, default=None, metavar="A,B,...|all", help="see --list-policies"
     )
-    flags.add_argument("--checkpoint", metavar="DIR", help="trained network for the policy gnn")
+    flags.add_argument(
+        "--checkpoint",
+        metavar="DIR|FILE",
+        help="run folder for the policy gnn, or file of weights for the policy index",
+    )
     flags.add_argument("--policy-module", metavar="M", help="module or .py file that registers policies")
     flags.add_argument(
         "--reference", metavar="P", help=f"{DEFAULT_REFERENCE} when it is among the policies, else the first"
@@ -45,7 +49,9 @@ def main(arguments: Sequence[str]) -> None:
         for name, definition in list_policies().items():
             print(f"{name}: {definition}")
         return
-    chosen = choose_policies(flags.policies or _default_names(), flags.checkpoint, flags.policy_module)
+    chosen = choose_policies(
+        flags.policies or _default_names(), flags.checkpoint, flags.policy_module, flags.scenario
+    )
     reference = flags.reference or (DEFAULT_REFERENCE if DEFAULT_REFERENCE in chosen else next(iter(chosen)))
     _evaluate(flags, chosen, reference)
 

@@ -26,7 +26,11 @@ def parser() -> Parser:
     flags.add_argument(
         "--speeds", default="uniform", help="name of a speed table, or a CSV class,model,speed"
     )
-    flags.add_argument("--checkpoint", metavar="DIR", help="trained network for the policy gnn")
+    flags.add_argument(
+        "--checkpoint",
+        metavar="DIR|FILE",
+        help="run folder for the policy gnn, or file of weights for the policy index",
+    )
     flags.add_argument("--policy-module", metavar="M", help="module or .py file that registers policies")
     flags.add_argument("--seed", type=whole(0), default=0, help="of random policies")
     flags.add_argument("--out", required=True, metavar="DIR", help="folder for the results")

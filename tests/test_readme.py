@@ -124,7 +124,7 @@ def test_what_the_page_says_works(page, tmp_path, monkeypatch, shared_programs):
 
 def test_every_command_is_shown():
     text = (ROOT / "README.md").read_text()
-    for command in ("train", "evaluate", "simulate", "bench", "traces"):
+    for command in ("train", "tune", "evaluate", "simulate", "bench", "traces"):
         assert f"python -m jaxsched.{command}" in text
         parser = importlib.import_module(f"jaxsched.{command}").parser()
         row = next(line for line in text.splitlines() if line.startswith(f"| `{command}"))

@@ -66,6 +66,23 @@ def learning_curve(path: Path, metrics: pd.DataFrame, references: Mapping[str, f
     _finish(figure, axes, path)
 
 
+def tuning_curve(path: Path, course: Path, reference: str) -> None:
+    """JCT change against the reference policy over the generations of a tuning, from its course file."""
+    figure, axes = _figure(1, (8, 4.5))
+    rows = pd.read_csv(course)
+    change = 100 * np.expm1(rows[["train_log_ratio", "val_log_ratio"]])
+    axes[0].plot(
+        rows["generation"], change["train_log_ratio"], color="C0", lw=1, label="mean candidate (training)"
+    )
+    known = change["val_log_ratio"].notna()
+    axes[0].plot(
+        rows["generation"][known], change["val_log_ratio"][known], "ko-", lw=2, label="centre (validation)"
+    )
+    axes[0].axhline(0, color="C1", ls="--", lw=1, label=reference)
+    axes[0].set(xlabel="generation", ylabel=f"JCT against {reference} (%)", title="Tuning of index")
+    _finish(figure, axes, path)
+
+
 def jct_cdf(path: Path, jct_s: Mapping[str, np.ndarray]) -> None:
     """Share of jobs done within a time, one line per policy; ``jct_s`` f64[C] in seconds."""
     figure, axes = _figure(1, (8, 4.5))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,8 +13,11 @@ from jaxsched.sim.rollout import run
 from jaxsched.types import EnvConfig, EnvParams
 
 
-@partial(jax.jit, static_argnames=("policy", "config"))
-def _runs(policy: Policy, policy_params: Any, key: jax.Array, params: EnvParams, config: EnvConfig) -> Any:
+def window_runs(
+    policy: Policy, policy_params: Any, key: jax.Array, params: EnvParams, config: EnvConfig
+) -> tuple[jax.Array, jax.Array]:
+    """Ticks i32[P, J] at which the jobs of every window of the pool end, and whether all did, bool[P]."""
+
     def one(world: jax.Array) -> Any:
         schedule = run(
             policy, policy_params, jax.random.fold_in(key, world), params, world, config, parts=False
@@ -25,15 +27,22 @@ def _runs(policy: Policy, policy_params: Any, key: jax.Array, params: EnvParams,
     return jax.vmap(one)(jnp.arange(params.pool.num_jobs.shape[0], dtype=jnp.int32))
 
 
-def window_jcts(
-    policy: Policy, policy_params: Any, key: jax.Array, params: EnvParams, config: EnvConfig
-) -> np.ndarray:
+_window_runs = jax.jit(window_runs, static_argnames=("policy", "config"))
+
+
+def mean_jcts(params: EnvParams, finish: np.ndarray, complete: np.ndarray) -> np.ndarray:
     """f64[P]: mean JCT in seconds of each window of the pool; inf where a job did not end."""
-    finish, complete = jax.device_get(_runs(policy, policy_params, key, params, config))
     arrival, num_jobs = np.asarray(params.pool.arrival), np.asarray(params.pool.num_jobs)
     real = np.arange(arrival.shape[1]) < num_jobs[:, None]
     total = np.where(real, finish.astype(np.float64) - arrival, 0.0).sum(1)
     return np.where(complete, total / num_jobs * float(params.tick_s), np.inf)
+
+
+def window_jcts(
+    policy: Policy, policy_params: Any, key: jax.Array, params: EnvParams, config: EnvConfig
+) -> np.ndarray:
+    """f64[P]: mean JCT in seconds of each window of the pool under a policy; inf where a job did not end."""
+    return mean_jcts(params, *jax.device_get(_window_runs(policy, policy_params, key, params, config)))
 
 
 def clearly_better(candidate: np.ndarray, best: np.ndarray) -> bool:

@@ -9,26 +9,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxsched.errors import InputError
 from jaxsched.policies.library import get_policy, list_policies
 
 
 def choose_policies(
-    names: Sequence[str], checkpoint: str | None = None, module: str | None = None
+    names: Sequence[str],
+    checkpoint: str | None = None,
+    module: str | None = None,
+    scenario: str | None = None,
 ) -> dict[str, tuple[Any, Any]]:
     """name -> (policy, policy_params), in the given order; ``all`` stands for every known name.
 
     ``module`` (a dotted name or a .py file) is imported first: it registers the user's own policies.
+    ``scenario`` is the one whose shipped weights ``index`` takes when ``checkpoint`` is no file of weights.
     Raises InputError for unknown names and files.
     """
     load_module(module)
     wanted = [each for name in names for each in (list_policies() if name == "all" else [name])]
-    return {name: _resolve(name, checkpoint) for name in wanted}
+    return {name: _resolve(name, checkpoint, scenario) for name in wanted}
 
 
-def _resolve(name: str, checkpoint: str | None) -> tuple[Any, Any]:
+def _resolve(name: str, checkpoint: str | None, scenario: str | None) -> tuple[Any, Any]:
     if name == "gnn":
         return trained_network(checkpoint)
+    if name == "index":
+        return tuned_index(checkpoint, scenario)
     policy = get_policy(name)
     return policy, policy.default_params
 
@@ -47,6 +55,18 @@ def trained_network(checkpoint: str | None) -> tuple[Any, Any]:
     config = fill(NetworkConfig, settings, f"{folder / 'config.yaml'}: learner.network")
     weights, _ = checkpoints.restore(folder, "best", weights_like(config))
     return gnn_policy(config, weights), weights
+
+
+def tuned_index(checkpoint: str | None, scenario: str | None) -> tuple[Any, Any]:
+    """The policy ``index`` with the weights of a file that ``tune`` wrote, else with those shipped for a scenario."""
+    from jaxsched.learner.index import index_policy
+    from jaxsched.runs.tuning import read_index, shipped_index
+
+    path = (
+        Path(checkpoint) if checkpoint is not None and Path(checkpoint).is_file() else shipped_index(scenario)
+    )
+    policy = index_policy(np.array(read_index(path).weights))
+    return policy, policy.default_params
 
 
 def load_module(module: str | None) -> None:
