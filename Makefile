@@ -11,7 +11,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := .venv-oldest/bin/python
 OUT ?= outputs/demo
 # A worker that dies ends the run at once: the tests of a replaced one may wait for ever.
-PYTEST_ARGS ?= -n 2 --dist loadfile --max-worker-restart=0
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 # The part of the suite that the oldest versions are held to: the simulator's cases, parity on a few placements, a
 # small training run with its checkpoints, interrupted and resumed.
 QUICK_TESTS := tests/sim/test_cases.py tests/policies/test_parity.py tests/runs/test_course.py
