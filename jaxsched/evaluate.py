@@ -40,13 +40,11 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parser().parse_args(arguments)
-    from jaxsched.runs.choice import choose_policies, load_module
+    from jaxsched.runs.choice import choose_policies, definitions, load_module
 
     if flags.list_policies:
-        from jaxsched.policies.library import list_policies
-
         load_module(flags.policy_module)
-        for name, definition in list_policies().items():
+        for name, definition in definitions().items():
             print(f"{name}: {definition}")
         return
     chosen = choose_policies(

@@ -214,7 +214,8 @@ def test_evaluate_lists_policies_with_definitions():
     answer = jaxsched("evaluate", "--list-policies")
     lines = answer.stdout.splitlines()
     assert answer.returncode == 0 and len(lines) > 200
-    assert any(line.startswith("sjf-easy+best_fit: ") for line in lines)
+    for name in ("sjf-easy+best_fit", "spt_pair-easy", "index", "gnn"):
+        assert any(line.startswith(f"{name}: ") for line in lines)
 
 
 def test_evaluate_refuses_unknown_scenarios():

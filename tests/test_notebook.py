@@ -9,17 +9,12 @@ import nbformat
 import pytest
 
 from tests import own_warnings
+from tests.test_readme import TINY_RUN
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-TINY = """
-    train_windows=2 validation_windows=2 test_windows=2 evaluations=1 policies=fifo+best_fit,spt_pair
-    learner.total_steps=64 learner.num_envs=4 learner.chunk_steps=8 learner.updates=1 learner.batch=8
-    learner.capacity=16 learner.learning_starts=32 learner.n_step=2 learner.network.width=8
-    learner.target=td learner.network.max_jobs=4 learner.network.max_nodes=2 learner.learning_rate=1e-3
-"""
 PARAMETERS = f"""
-SETTINGS += {TINY.split()}
+SETTINGS += {TINY_RUN.split()}  # as README is tried out: the compiled programs are the same
 EPISODES = "2"
 {own_warnings.CELL}
 """

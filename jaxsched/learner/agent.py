@@ -22,6 +22,8 @@ from jaxsched.policies.library import Policy
 from jaxsched.sim.clock import Cluster
 from jaxsched.types import EnvParams
 
+DEFINITION = "greedy placement of the trained graph network (--checkpoint DIR), over its candidate set"
+
 
 def _greedy(
     network: QNetwork, weights: Any, key: jax.Array, cluster: Cluster, params: EnvParams
@@ -37,8 +39,7 @@ def _greedy_of(config: NetworkConfig) -> Any:
 
 def gnn_policy(config: NetworkConfig, weights: Any) -> Policy:
     """The greedy policy of a trained network; ``weights`` are its parameters."""
-    text = "greedy placement of the trained graph network, over its candidate set"
-    return Policy(_greedy_of(config), "gnn", text, weights, costly=True)
+    return Policy(_greedy_of(config), "gnn", DEFINITION, weights, costly=True)
 
 
 def weights_like(config: NetworkConfig) -> Any:

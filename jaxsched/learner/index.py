@@ -1,7 +1,7 @@
 """The policy ``index``: a linear score over the network's candidate placements and features.
 
 27 weights, one for each feature of the job, the node and the pair; the reservation of the shortest job is kept as by
-``spt_pair-easy``. ``tune`` finds weights; with those of ``first_weights`` the shortest run time goes first.
+``spt_pair-easy``. ``tune`` finds weights; with those of ``first_weights`` the shortest candidate pair goes first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from jaxsched.policies.library import Policy
 from jaxsched.sim.clock import Cluster
 from jaxsched.types import EnvParams
 
+DEFINITION = "greatest linear score over the network's candidate placements and features; weights by tune"
 MAX_JOBS, MAX_NODES = 16, 16  # size of the candidate set: K and M
 NUM_WEIGHTS = JOB_FEATURES + NODE_FEATURES + PAIR_FEATURES
 _LOG_RUN_TIME = JOB_FEATURES + NODE_FEATURES  # the first pair feature
 
 
 def first_weights() -> np.ndarray:
-    """f64[27]: minus the logarithm of the run time and nothing else, the order of ``spt_pair-easy``."""
+    """f64[27]: minus the logarithm of the run time, as ``spt_pair-easy`` where all placements are candidates."""
     weights = np.zeros(NUM_WEIGHTS)
     weights[_LOG_RUN_TIME] = -1.0
     return weights
@@ -51,5 +52,4 @@ def _decide(weights: jax.Array, key: jax.Array, cluster: Cluster, params: EnvPar
 
 def index_policy(weights: np.ndarray) -> Policy:
     """The policy with these weights, f64[27], as its parameters."""
-    text = "greatest linear score over the network's candidate placements and features, tuned weights"
-    return Policy(_decide, "index", text, np.asarray(weights, np.float32), costly=True)
+    return Policy(_decide, "index", DEFINITION, np.asarray(weights, np.float32), costly=True)

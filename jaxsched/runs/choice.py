@@ -41,6 +41,13 @@ def _resolve(name: str, checkpoint: str | None, scenario: str | None) -> tuple[A
     return policy, policy.default_params
 
 
+def definitions() -> dict[str, str]:
+    """Every name that can be given, with its definition; ``all`` stands for those that need no file."""
+    from jaxsched.learner import agent, index
+
+    return {**list_policies(), "index": index.DEFINITION, "gnn": agent.DEFINITION}
+
+
 def trained_network(checkpoint: str | None) -> tuple[Any, Any]:
     """The policy ``gnn`` of a training run's folder: its best weights on validation."""
     from jaxsched.config import fill, read_yaml

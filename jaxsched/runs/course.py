@@ -128,7 +128,10 @@ def _train_and_compare(
     learner = _train(config, folder, problem, trainer, learner, standing)
     weights = learner.weights.average
     acting, notes = checkpoint.restore(folder, "best", jax.eval_shape(lambda: weights))
-    print(f"comparing the network (chosen at step {notes['env_steps']:,}) on held-out windows")
+    chosen = (
+        f"chosen at step {notes['env_steps']:,}" if notes["env_steps"] else "untrained: no step was better"
+    )
+    print(f"comparing the network ({chosen}) on held-out windows")
     policies: dict[str, tuple[Any, Any]] = {"gnn": (gnn_policy(config.learner.network, acting), acting)}
     for name in config.policies:
         policy = get_policy(name)

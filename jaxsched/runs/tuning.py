@@ -29,6 +29,7 @@ from jaxsched.types import EnvConfig, EnvParams
 from jaxsched.workloads.scenarios import Scenario, scenario_pool, scenarios_dir
 
 REFERENCE = "spt_pair-easy"
+SEEDS = 2**32  # of windows and of the search
 WINDOW_BLOCK = 1_000_003  # training windows of generation g come from seed * WINDOW_BLOCK + g
 FIRST_STEP = 0.3  # initial standard deviation of a weight
 COLUMNS = ("generation", "train_log_ratio", "val_log_ratio", "kept", "losses")
@@ -45,6 +46,10 @@ class TuneConfig:
     windows: int = 16
     validation_windows: int = 64
     validate_every: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < SEEDS:
+            raise InputError(f"seed must be at least 0 and below 2^32, found {self.seed}")
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def _fresh_losses(
     config: TuneConfig, scenario: Scenario, generation: int, population: Sequence[np.ndarray]
 ) -> np.ndarray:
     """The losses of a generation, on training windows of its own."""
-    seed = config.seed * WINDOW_BLOCK + generation
+    seed = (config.seed * WINDOW_BLOCK + generation) % SEEDS
     env_config, params, _ = scenario_pool(scenario, "train", config.windows, seed)
     return population_losses(population, config.seed, params, env_config)
 
@@ -162,9 +167,11 @@ def tune(config: TuneConfig, scenario: Scenario, path: Path, resume: bool = Fals
                 row |= {"val_log_ratio": np.log(found.jcts / reference).mean(), "kept": best.generation}
             if not again:
                 course.append({**row, "losses": ";".join(map(repr, map(float, losses)))})
+                write_index(path, _kept(config, best, reference))
             progress.update(generation, val=np.log(best.jcts / reference).mean())
-            write_index(path, _kept(config, best, reference))
-    return _kept(config, best, reference)
+    kept = _kept(config, best, reference)
+    write_index(path, kept)
+    return kept
 
 
 def _kept(config: TuneConfig, best: Judged, reference: np.ndarray) -> IndexFile:
